@@ -1,0 +1,77 @@
+/* A connection: one NBD client's view of a disk, with a file description
+ * of its own, and the reading, writing and flushing through it.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_CONNECTION_H
+#define FILE_CONNECTION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "disk.h"
+#include "wberr.h"
+
+/* Many threads may serve one connection at a time: all fields are
+ * constant or atomic.
+ */
+struct connection {
+  int fd; /* its own description: readahead state, and
+           * writeback errors, are kept per description */
+  bool writable;
+  struct disk *disk;         /* holds one reference */
+  wberr_cursor flush_cursor; /* errors that flushes were told of */
+  wberr_cursor fua_cursor;   /* errors that FUA requests were told of */
+  atomic_bool reads;         /* has read, and was counted as a reader */
+  _Atomic uint64_t ahead;    /* preserve: end of what was read ahead */
+};
+
+/* Make a connection from an open regular file or block device.  "fd"
+ * becomes the connection's own, also on failure.  "name" is for messages
+ * and is copied.  Returns NULL with nbdkit_error called and errno set.
+ */
+struct connection *connection_new (int fd, bool writable, const char *name);
+
+/* Close.  If it is the last connection to its disk this waits until all
+ * written data is on the disk and out of the page cache.
+ */
+void connection_free (struct connection *c);
+
+/* Read or write count bytes at offset.  Short transfers are continued and
+ * EINTR is retried.  Return 0, or -1 with nbdkit_error called and errno
+ * set (EIO at an unexpected end of the file).  With "fua" the write is on
+ * the disk when the call returns.
+ */
+int connection_read (struct connection *c, void *buf, uint32_t count,
+                     uint64_t offset);
+int connection_write (struct connection *c, const void *buf, uint32_t count,
+                      uint64_t offset, bool fua);
+
+/* Put everything that any connection to the disk has written onto the
+ * disk, then drop it.  Returns 0, or -1 with nbdkit_error called and errno
+ * set, also for an earlier writeback error that this connection's flush
+ * was not told of.
+ */
+int connection_flush (struct connection *c);
+
+/* After zero or trim changed the file: account for the partial pages at
+ * its ends, and with "fua" put it on the disk.  Returns as connection_write.
+ */
+int connection_zeroed (struct connection *c, uint64_t count, uint64_t offset,
+                       bool fua);
+
+/* A request that puts data on the disk, other than a flush, failed with
+ * errno err: keep in memory what may be nowhere else.  The next flush fails
+ * if the error is about data that was acknowledged before.
+ */
+void connection_failed (struct connection *c, int err, uint64_t count,
+                        uint64_t offset);
+
+/* Ask the kernel to read count bytes at offset into the page cache. */
+void connection_prefetch (struct connection *c, uint32_t count,
+                          uint64_t offset);
+
+#endif /* FILE_CONNECTION_H */

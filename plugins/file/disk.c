@@ -1,0 +1,404 @@
+/* A disk: one open file or block device, what it can do, and what all
+ * connections to it share.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "disk.h"
+#include "options.h"
+
+/* All open disks: a tsearch(3) tree in the order of disk_order.  The lock
+ * guards it and the disks' refs, and is held for nothing else.
+ */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static void *registry;
+
+static int
+disk_order (const void *va, const void *vb)
+{
+  const struct disk *a = va, *b = vb;
+
+  if (a->is_block != b->is_block)
+    return a->is_block ? 1 : -1;
+  if (a->dev != b->dev)
+    return a->dev < b->dev ? -1 : 1;
+  if (a->ino != b->ino)
+    return a->ino < b->ino ? -1 : 1;
+  return 0;
+}
+
+static void
+set_identity (struct disk *d, const struct stat *st)
+{
+  d->is_block = S_ISBLK (st->st_mode);
+  d->dev = d->is_block ? st->st_rdev : st->st_dev;
+  d->ino = d->is_block ? 0 : st->st_ino;
+}
+
+int
+disk_reopen (int fd, int flags)
+{
+  char path[sizeof "/proc/self/fd/" + 3 * sizeof fd];
+
+  snprintf (path, sizeof path, "/proc/self/fd/%d", fd);
+  return open (path, flags | O_CLOEXEC | O_NOCTTY);
+}
+
+int64_t
+disk_size (const struct disk *d, int fd)
+{
+  struct stat st;
+  uint64_t size;
+
+  if (d->is_block) {
+    if (ioctl (fd, BLKGETSIZE64, &size) == 0)
+      return size;
+    nbdkit_error ("%s: cannot get the size of the block device: %m", d->name);
+    return -1;
+  }
+  if (fstat (fd, &st) == 0)
+    return st.st_size;
+  nbdkit_error ("%s: fstat: %m", d->name);
+  return -1;
+}
+
+/* ---- what the kernel knows of the device ---- */
+
+/* Read a number from a file below /sys about the device.  Returns -1 if
+ * it is not there: btrfs and overlayfs have no device of their own.
+ */
+static long
+sysfs_number (const char *format, dev_t dev)
+{
+  char path[128];
+  long n = -1;
+  FILE *fp;
+
+  snprintf (path, sizeof path, format, major (dev), minor (dev));
+  fp = fopen (path, "re");
+  if (fp == NULL)
+    return -1;
+  if (fscanf (fp, "%ld", &n) != 1)
+    n = -1;
+  fclose (fp);
+  return n;
+}
+
+static bool
+device_is_rotational (dev_t dev)
+{
+  long n = sysfs_number ("/sys/dev/block/%u:%u/queue/rotational", dev);
+
+  if (n == -1) /* a partition: its parent has the queue */
+    n = sysfs_number ("/sys/dev/block/%u:%u/../queue/rotational", dev);
+  return n > 0;
+}
+
+/* Bytes of readahead.  4 MiB is what btrfs, which hides its device, uses
+ * at least.
+ */
+static uint64_t
+device_read_ahead (dev_t dev)
+{
+  long kb = sysfs_number ("/sys/class/bdi/%u:%u/read_ahead_kb", dev);
+
+  return (kb >= 0 ? kb : 4096) * UINT64_C (1024);
+}
+
+static void
+probe_block_device (struct disk *d, int fd)
+{
+  int sector_size = 4096; /* safe if not known */
+  unsigned minimum = 0, optimal = 0, preferred;
+
+  if (ioctl (fd, BLKSSZGET, &sector_size) == -1)
+    nbdkit_debug ("%s: cannot get the sector size: %m", d->name);
+  d->sector_size = sector_size;
+
+  if (ioctl (fd, BLKIOMIN, &minimum) == -1 ||
+      ioctl (fd, BLKIOOPT, &optimal) == -1)
+    return;
+  preferred = optimal > minimum ? optimal : minimum;
+  if (preferred < 4096)
+    preferred = 4096;
+  /* The protocol wants a power of two up to 32 MiB; RAID stripes may not
+   * be one.
+   */
+  if ((preferred & (preferred - 1)) == 0 && preferred <= 32 * 1024 * 1024)
+    d->preferred_io = preferred;
+}
+
+/* Looks at the end of the file: on tmpfs a SEEK_HOLE walks all data from
+ * where it starts.
+ */
+static bool
+knows_seek_hole (struct disk *d, int fd)
+{
+  int64_t size = disk_size (d, fd);
+
+  if (size == -1)
+    return false;
+  return lseek (fd, size > 0 ? size - 1 : 0, SEEK_HOLE) >= 0 || errno == ENXIO;
+}
+
+/* Whether the file has a page cache that can be emptied. */
+static bool
+has_page_cache (const struct disk *d, int fd)
+{
+  const char *why = NULL;
+  struct statfs fs;
+  struct statx stx;
+
+  if (d->is_block)
+    return true;
+  if (fstatfs (fd, &fs) == 0) {
+    if (fs.f_type == TMPFS_MAGIC)
+      why = "tmpfs";
+    else if (fs.f_type == RAMFS_MAGIC)
+      why = "ramfs";
+    else if (fs.f_type == HUGETLBFS_MAGIC)
+      why = "hugetlbfs";
+  }
+  if (statx (fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
+      (stx.stx_attributes & STATX_ATTR_DAX))
+    why = "DAX";
+  if (why)
+    nbdkit_debug ("%s: is on %s, which has no page cache to empty: "
+                  "cache=%s does nothing here",
+                  d->name, why, cache_mode_name (options.cache));
+  return why == NULL;
+}
+
+/* ---- the evictor ---- */
+
+/* Returns 0 or -1, with d->evictor NULL where there is nothing to evict. */
+static int
+add_evictor (struct disk *d, int fd, dev_t dev)
+{
+  const struct evictor_config config = {
+    .windows = options.cache_windows,
+    .window_size = options.cache_window_size,
+    .read_ahead = device_read_ahead (dev),
+    .preserve = options.cache == CACHE_PRESERVE,
+  };
+  int own;
+
+  if (options.cache == CACHE_DEFAULT || !has_page_cache (d, fd))
+    return 0;
+  if (sync_file_range (fd, 0, 1, SYNC_FILE_RANGE_WRITE) == -1) {
+    nbdkit_debug ("%s: sync_file_range: %m: cache=%s does nothing here",
+                  d->name, cache_mode_name (options.cache));
+    return 0;
+  }
+
+  /* Reading is enough to write back and to drop. */
+  own = disk_reopen (fd, O_RDONLY);
+  if (own == -1) {
+    /* Without /proc, or with write permission only.  Sharing the
+     * description of a connection is safe, because what the evictor hears
+     * is noted before that connection's flush ends; it is not as precise.
+     */
+    nbdkit_debug ("%s: reopening for eviction: %m: sharing a description",
+                  d->name);
+    own = fcntl (fd, F_DUPFD_CLOEXEC, 3);
+  }
+  if (own == -1) {
+    nbdkit_error ("%s: no file descriptor for eviction: %m", d->name);
+    return -1;
+  }
+  d->evictor = evictor_new (own, d->name, &config, &d->errors);
+  return d->evictor ? 0 : -1;
+}
+
+/* ---- opening and closing ---- */
+
+static void
+disk_free (struct disk *d)
+{
+  int err;
+
+  if (d->evictor)
+    evictor_free (d->evictor);
+  wberr_listen (&d->errors);
+  err = wberr_untold (&d->errors);
+  if (err) {
+    errno = err;
+    nbdkit_error ("%s: the last client left without a flush that could "
+                  "tell it of a failed write: %m",
+                  d->name);
+  }
+  wberr_free (&d->errors);
+  free (d->name);
+  free (d);
+}
+
+static struct disk *
+disk_new (int fd, const char *name)
+{
+  struct disk *d;
+  struct stat st;
+
+  if (fstat (fd, &st) == -1) {
+    nbdkit_error ("%s: fstat: %m", name);
+    return NULL;
+  }
+  d = calloc (1, sizeof *d);
+  if (d == NULL || (d->name = strdup (name)) == NULL) {
+    nbdkit_error ("%s: no memory: %m", name);
+    free (d);
+    return NULL;
+  }
+
+  d->refs = 1;
+  set_identity (d, &st);
+  d->sector_size = 1;
+  d->rotational = device_is_rotational (d->dev);
+  atomic_store (&d->can_punch_hole, true);
+  atomic_store (&d->can_zero_range, true);
+  atomic_store (&d->can_fallocate, !d->is_block);
+  atomic_store (&d->can_blkzeroout, d->is_block);
+  atomic_store (&d->can_write_dsync, true);
+  wberr_init (&d->errors, disk_reopen (fd, O_RDONLY));
+  if (d->is_block)
+    probe_block_device (d, fd);
+  d->can_seek_hole = !d->is_block && knows_seek_hole (d, fd);
+
+  if (add_evictor (d, fd, d->dev) == -1) {
+    disk_free (d);
+    return NULL;
+  }
+  return d;
+}
+
+/* The open disk with the key of "key", with one more reference, or NULL. */
+static struct disk *
+find_counted (const struct disk *key)
+{
+  struct disk **found, *d = NULL;
+
+  pthread_mutex_lock (&registry_lock);
+  found = tfind (key, &registry, disk_order);
+  if (found) {
+    d = *found;
+    d->refs++;
+  }
+  pthread_mutex_unlock (&registry_lock);
+  return d;
+}
+
+struct disk *
+disk_get (int fd, const char *name)
+{
+  struct disk *d, **entry, *winner;
+  struct disk key;
+  struct stat st;
+
+  if (fstat (fd, &st) == -1) {
+    nbdkit_error ("%s: fstat: %m", name);
+    return NULL;
+  }
+  set_identity (&key, &st);
+  d = find_counted (&key);
+  if (d)
+    return d;
+
+  /* Made without the lock, as it asks the kernel many things.  If another
+   * connection makes the same disk meanwhile, the first to register wins.
+   */
+  d = disk_new (fd, name);
+  if (d == NULL)
+    return NULL;
+  pthread_mutex_lock (&registry_lock);
+  entry = tsearch (d, &registry, disk_order);
+  winner = entry ? *entry : NULL;
+  if (winner && winner != d)
+    winner->refs++;
+  pthread_mutex_unlock (&registry_lock);
+
+  if (winner == NULL) {
+    errno = ENOMEM;
+    nbdkit_error ("%s: no memory: %m", name);
+  }
+  if (winner != d)
+    disk_free (d);
+  return winner;
+}
+
+/* Not after disk_empty_all.  Registry lock held. */
+static bool
+is_registered (const struct disk *d)
+{
+  struct disk **found = tfind (d, &registry, disk_order);
+
+  return found && *found == d;
+}
+
+void
+disk_put (struct disk *d)
+{
+  bool last;
+
+  pthread_mutex_lock (&registry_lock);
+  last = --d->refs == 0;
+  if (last && is_registered (d))
+    tdelete (d, &registry, disk_order);
+  pthread_mutex_unlock (&registry_lock);
+
+  if (last)
+    disk_free (d);
+}
+
+/* Any disk of the tree, for twalk_r. */
+static void
+take_any (const void *node, VISIT which, void *found)
+{
+  struct disk **d = found;
+
+  if (*d == NULL && (which == postorder || which == leaf))
+    *d = *(struct disk *const *) node;
+}
+
+/* They leave the registry one by one; their connections still refer to
+ * them, so they are not freed.
+ */
+void
+disk_empty_all (void)
+{
+  for (;;) {
+    struct disk *d = NULL;
+
+    pthread_mutex_lock (&registry_lock);
+    twalk_r (registry, take_any, &d);
+    if (d) {
+      tdelete (d, &registry, disk_order);
+      d->refs++;
+    }
+    pthread_mutex_unlock (&registry_lock);
+    if (d == NULL)
+      return;
+    if (d->evictor)
+      evictor_empty (d->evictor);
+    disk_put (d);
+  }
+}

@@ -1,0 +1,75 @@
+/* A disk: one open file or block device, what it can do, and what all
+ * connections to it share.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_DISK_H
+#define FILE_DISK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "evictor.h"
+#include "wberr.h"
+
+/* All fields are constant once disk_get has returned the disk, except
+ * those said to be otherwise.
+ */
+struct disk {
+  char *name;    /* for messages */
+  bool is_block; /* block device, or else a regular file */
+  dev_t dev;     /* of the file, or of the device itself */
+  ino_t ino;     /* 0 for a block device */
+  unsigned refs; /* guarded by the registry's lock */
+
+  uint32_t sector_size;  /* bytes; of a block device, else 1 */
+  uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
+  bool rotational;
+  bool can_seek_hole; /* lseek knows SEEK_DATA and SEEK_HOLE */
+
+  /* Methods that may work.  They start out true and are cleared by the
+   * first request to which the kernel says EOPNOTSUPP (see zero.c).
+   */
+  atomic_bool can_punch_hole;
+  atomic_bool can_zero_range;
+  atomic_bool can_fallocate;
+  atomic_bool can_blkzeroout;
+  atomic_bool can_write_dsync; /* pwritev2 with RWF_DSYNC */
+
+  struct wberr errors;     /* has its own atomics */
+  struct evictor *evictor; /* has its own lock; NULL = no eviction */
+};
+
+/* The disk that "fd" is open on, shared with all other connections to it
+ * and counted.  "fd" stays the caller's.  "name" is for messages and is
+ * copied.  Returns NULL with nbdkit_error called and errno set.
+ */
+struct disk *disk_get (int fd, const char *name);
+
+/* Give up one reference.  The last one writes back and drops what is
+ * left of the disk in the page cache, waiting for it, and logs an error
+ * that no client was told of.
+ */
+void disk_put (struct disk *d);
+
+/* The server ends although connections are open: write back and drop what
+ * is left of all disks.
+ */
+void disk_empty_all (void);
+
+/* Size in bytes of the disk that "fd" is open on, or -1 with nbdkit_error
+ * called and errno set.  Asks the kernel each time, since files grow.
+ */
+int64_t disk_size (const struct disk *d, int fd);
+
+/* Another open file description of the file behind "fd", with O_ACCMODE
+ * "flags", through /proc/self/fd.  Never blocks: "fd" is known to be a
+ * regular file or block device.  Returns the descriptor, or -1 and errno.
+ */
+int disk_reopen (int fd, int flags);
+
+#endif /* FILE_DISK_H */

@@ -1,0 +1,352 @@
+/* Eviction: what the evictor does to the file, one step at a time.
+ *
+ * The lock is never held across a system call on the file.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "eviction.h"
+#include "residency.h"
+
+/* Extents shorter than this are dropped as they are; longer ones together
+ * with the folio that reaches into them from below.  See widen_to_folios.
+ */
+#define STREAM_EXTENT (64 * 1024)
+
+/* Windows of more extents than this are written back by one call over
+ * their whole span, instead of one call an extent.
+ */
+#define SPAN_EXTENTS 16
+
+/* to enable: -D file.evict=1 */
+NBDKIT_DLL_PUBLIC int file_debug_evict;
+
+/* ---- messages ---- */
+
+static void
+debug_window (struct evictor *ev, const char *what, const char *kind,
+              const struct window *w)
+{
+  const struct extent_set *s = &w->set;
+
+  if (!file_debug_evict || s->nr == 0)
+    return;
+  nbdkit_debug ("%s: %s %s window %" PRIu64 ": %" PRIu64 " requests, "
+                "%zu extents, %" PRIu64 " bytes in [%" PRIu64 ", %" PRIu64 ")",
+                ev->name, what, kind, w->serial, w->requests, s->nr, s->bytes,
+                s->v[0].offset, extent_end (&s->v[s->nr - 1]));
+}
+
+/* ---- errors ---- */
+
+void
+eviction_keep (struct evictor *ev, struct extent_set *kept,
+               const struct extent_set *set)
+{
+  size_t i;
+
+  for (i = 0; i < set->nr; i++) {
+    if (extent_set_add (kept, set->v[i].offset, set->v[i].length) == -1)
+      ev->keep_all = true;
+  }
+}
+
+/* Tell of a writeback error that sync_file_range reported somewhere in
+ * "e".  Called with the lock, returns with it.
+ */
+static void
+writeback_failed (struct evictor *ev, int err, const struct extent *e)
+{
+  ev->writes.epoch++;
+  wberr_heard (ev->errors, err);
+
+  pthread_mutex_unlock (&ev->lock);
+  errno = err;
+  nbdkit_error ("%s: writing back %" PRIu64 " bytes at offset %" PRIu64
+                " (or earlier writes) failed: %m; "
+                "the next flush of every client will report it",
+                ev->name, e->length, e->offset);
+  pthread_mutex_lock (&ev->lock);
+}
+
+/* ---- system calls on the file; role held, lock not held ---- */
+
+/* Start the writeback of a window without waiting for it. */
+static void
+start_writeback (struct evictor *ev, const struct extent_set *s)
+{
+  size_t i;
+
+  /* One walk over the dirty pages in the span, in the order of the disk
+   * and with one plug, costs less than a call an extent.  It also starts
+   * the writeback of what was written since, which had to be soon.
+   */
+  if (s->nr > SPAN_EXTENTS) {
+    sync_file_range (ev->fd, s->v[0].offset,
+                     extent_end (&s->v[s->nr - 1]) - s->v[0].offset,
+                     SYNC_FILE_RANGE_WRITE);
+    return;
+  }
+
+  for (i = 0; i < s->nr; i++)
+    sync_file_range (ev->fd, s->v[i].offset, s->v[i].length,
+                     SYNC_FILE_RANGE_WRITE);
+}
+
+/* Wait until the extents are clean.  Returns 0, or an errno value and in
+ * *where the extent at which it was reported.
+ */
+static int
+wait_for_writeback (struct evictor *ev, const struct extent_set *s,
+                    unsigned flags, struct extent *where)
+{
+  int err = 0;
+  size_t i;
+
+  for (i = 0; i < s->nr; i++) {
+    if (sync_file_range (ev->fd, s->v[i].offset, s->v[i].length, flags) == -1 &&
+        err == 0) {
+      err = errno;
+      *where = s->v[i];
+    }
+  }
+  return err;
+}
+
+static void
+drop (struct evictor *ev, const struct extent_set *s)
+{
+  size_t i;
+
+  for (i = 0; i < s->nr; i++)
+    residency_drop (ev->fd, s->v[i].offset, s->v[i].length);
+}
+
+/* ---- eviction; lock held, but not across system calls ---- */
+
+#define WAIT SYNC_FILE_RANGE_WAIT_BEFORE
+#define WRITE_AND_WAIT                                                         \
+  (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |                       \
+   SYNC_FILE_RANGE_WAIT_AFTER)
+
+void
+eviction_evict_written (struct evictor *ev, bool redirtied)
+{
+  unsigned flags = redirtied ? WRITE_AND_WAIT : WAIT;
+  struct window *w = ring_take (&ev->writes);
+  struct extent where = { 0, 0 };
+  bool spare;
+  int err;
+
+  if (!w->started)
+    flags = WRITE_AND_WAIT;
+
+  pthread_mutex_unlock (&ev->lock);
+  if (!w->started)
+    debug_window (ev, "sealed", "write", w);
+  err = wait_for_writeback (ev, &w->set, flags, &where);
+  pthread_mutex_lock (&ev->lock);
+  if (err)
+    writeback_failed (ev, err, &where);
+
+  spare = w->epoch != ev->writes.epoch;
+  if (spare)
+    eviction_keep (ev, &ev->failed, &w->set);
+  else
+    extent_set_subtract (&ev->failed, &w->set);
+  extent_set_subtract (&w->set, &ev->foreign);
+  spare |= ev->keep_all;
+
+  pthread_mutex_unlock (&ev->lock);
+  if (!spare)
+    drop (ev, &w->set);
+  debug_window (ev, spare ? "kept" : "evicted", "write", w);
+  pthread_mutex_lock (&ev->lock);
+
+  ring_give_back (&ev->writes, w);
+  pthread_cond_broadcast (&ev->progress);
+}
+
+/* A sequential reader's window ends in the middle of a folio that its
+ * readahead made, and POSIX_FADV_DONTNEED spares that folio.  The next
+ * window drops it, by beginning where the folio may have begun.  Nothing
+ * is dropped ahead of the reader, so readahead is not undone.
+ */
+static void
+widen_to_folios (struct extent_set *s)
+{
+  size_t i = 0;
+
+  while (i < s->nr) {
+    struct extent e = s->v[i];
+    uint64_t start = e.offset & ~(LARGEST_FOLIO - 1);
+
+    if (e.length >= STREAM_EXTENT && start < e.offset)
+      extent_set_add (s, start, e.offset - start);
+    /* It may have swallowed extents before it. */
+    i = extent_set_find (s, extent_end (&e) - 1) + 1;
+  }
+}
+
+void
+eviction_evict_read (struct evictor *ev)
+{
+  struct window *w = ring_take (&ev->reads);
+  bool spare = ev->keep_all;
+
+  if (!ev->config.preserve)
+    widen_to_folios (&w->set);
+  /* What is also being written is dropped when it is known to be safe. */
+  ring_subtract_from (&ev->writes, &w->set);
+  extent_set_subtract (&w->set, &ev->failed);
+
+  pthread_mutex_unlock (&ev->lock);
+  debug_window (ev, "sealed", "read", w);
+  if (!spare)
+    drop (ev, &w->set);
+  debug_window (ev, spare ? "kept" : "evicted", "read", w);
+  pthread_mutex_lock (&ev->lock);
+
+  ring_give_back (&ev->reads, w);
+  pthread_cond_broadcast (&ev->progress);
+}
+
+/* Start the writeback of a sealed window.  Role held, so that the window
+ * stays where it is.
+ */
+static void
+start_window (struct evictor *ev, struct window *w)
+{
+  w->started = true;
+  pthread_mutex_unlock (&ev->lock);
+  debug_window (ev, "sealed", "write", w);
+  start_writeback (ev, &w->set);
+  pthread_mutex_lock (&ev->lock);
+}
+
+/* Readahead that no request used, and folios that reach out of a window,
+ * are in no window.
+ */
+void
+eviction_sweep (struct evictor *ev)
+{
+  uint64_t pos = 0;
+
+  if (ev->config.preserve)
+    return;
+  ev->unswept_reads = false;
+
+  while (!ev->keep_all) {
+    size_t i = extent_set_find (&ev->failed, pos);
+    struct extent next = { 0, 0 };
+
+    if (i < ev->failed.nr)
+      next = ev->failed.v[i];
+    pthread_mutex_unlock (&ev->lock);
+    if (next.length == 0)
+      residency_drop (ev->fd, pos, 0);
+    else if (next.offset > pos)
+      residency_drop (ev->fd, pos, next.offset - pos);
+    pthread_mutex_lock (&ev->lock);
+    if (next.length == 0)
+      break;
+    pos = extent_end (&next);
+  }
+}
+
+/* The bytes of page cache that are as they should be: the rings, and the
+ * readahead of every reader, which the kernel may double.
+ */
+static uint64_t
+allowance (const struct evictor *ev)
+{
+  return 2 * ev->config.windows * ev->config.window_size +
+         2 * ev->readers * ev->config.read_ahead;
+}
+
+/* Whether the file has more resident than windows and readahead explain.
+ * What cannot be dropped, because others map it, is not tried again.
+ */
+static void
+sweep_if_over (struct evictor *ev)
+{
+  int64_t resident;
+
+  ev->windows_to_count = WINDOWS_PER_COUNT;
+  if (ev->config.preserve)
+    return;
+
+  pthread_mutex_unlock (&ev->lock);
+  resident = residency_count (ev->fd, 0, 0);
+  pthread_mutex_lock (&ev->lock);
+  if (resident >= 0 && (uint64_t) resident <= allowance (ev) + ev->stubborn)
+    return;
+
+  eviction_sweep (ev);
+  pthread_mutex_unlock (&ev->lock);
+  if (file_debug_evict)
+    nbdkit_debug ("%s: swept, %" PRIi64 " bytes were resident", ev->name,
+                  resident);
+  resident = residency_count (ev->fd, 0, 0);
+  pthread_mutex_lock (&ev->lock);
+
+  if (resident >= 0)
+    ev->stubborn = resident;
+  else /* cannot count, so do it as rarely as now */
+    ev->windows_to_count = ev->config.windows;
+}
+
+/* Half of a ring stays in use: by the time a window is waited
+ * for, its writeback has normally finished, and there are free slots for
+ * what the clients write meanwhile.
+ */
+bool
+eviction_step (struct evictor *ev)
+{
+  struct window *unstarted = ring_unstarted (&ev->writes);
+
+  if (unstarted)
+    start_window (ev, unstarted);
+  else if (ev->reads.nr_sealed > ev->reads.nr_slots / 2)
+    eviction_evict_read (ev);
+  else if (ev->writes.nr_sealed > ev->writes.nr_slots / 2)
+    eviction_evict_written (ev, false);
+  else if (ev->windows_to_count == 0)
+    sweep_if_over (ev);
+  else
+    return false;
+  return true;
+}
+
+bool
+eviction_collect_error (struct evictor *ev)
+{
+  int err = wberr_ask (ev->fd);
+
+  if (err)
+    writeback_failed (ev, err, &(struct extent){ 0, 0 });
+  return err != 0;
+}
+
+void
+eviction_empty_rings (struct evictor *ev)
+{
+  ring_seal (&ev->writes);
+  ring_seal (&ev->reads);
+  while (ev->writes.nr_sealed > 0)
+    eviction_evict_written (ev, true);
+  while (ev->reads.nr_sealed > 0)
+    eviction_evict_read (ev);
+  eviction_collect_error (ev);
+}

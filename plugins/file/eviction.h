@@ -1,0 +1,98 @@
+/* Eviction: what the evictor does to the file, one step at a time.  Only
+ * evictor.c uses this; connections use evictor.h.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_EVICTION_H
+#define FILE_EVICTION_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "evictor.h"
+#include "extent_set.h"
+#include "wberr.h"
+#include "window.h"
+
+/* Ranges that failed, or that belong to others, are remembered up to this
+ * many; past that nothing more is dropped.
+ */
+#define MAX_KEPT 65536
+
+/* The page cache of the whole file is counted once in this many windows. */
+#define WINDOWS_PER_COUNT 4
+
+struct evictor {
+  /* Constant after evictor_new. */
+  int fd;
+  char *name;
+  struct evictor_config config;
+  struct wberr *errors; /* has its own atomics */
+
+  pthread_mutex_t lock;    /* guards all below */
+  pthread_cond_t work;     /* to the thread: there is something to do */
+  pthread_cond_t progress; /* to all: a slot or the role is free */
+
+  bool thread_tried; /* someone has started the thread, or could not */
+  bool has_thread;
+  pthread_t thread;
+  bool stopping;         /* the thread should end */
+  unsigned role_next;    /* ticket of the next to ask for the role */
+  unsigned role_serving; /* ticket of the one who has it, if any */
+
+  struct ring reads;         /* read, or known to be on the disk */
+  struct ring writes;        /* to be written back */
+  struct extent_set failed;  /* writeback failed: not to be dropped */
+  struct extent_set foreign; /* preserve: resident before we came */
+  bool keep_all;             /* one of the two sets overflowed */
+
+  int readers;               /* connections that read */
+  uint64_t requests;         /* counts up; to see whether it is idle */
+  bool active;               /* something may be resident */
+  bool unswept_reads;        /* reads since the file was last swept */
+  unsigned windows_to_count; /* windows until the page cache is counted */
+  uint64_t stubborn;         /* bytes that the last sweep left behind */
+};
+
+/* All of these are called with the lock, and return with it, but release
+ * it while they are in system calls.
+ */
+
+/* Do the most urgent thing that there is to do.  Returns false if there is
+ * nothing.  Role held.
+ */
+bool eviction_step (struct evictor *ev);
+
+/* Wait for the oldest written window, which must exist, and drop it.  With
+ * "redirtied" also write back again what was written since.  Role held.
+ */
+void eviction_evict_written (struct evictor *ev, bool redirtied);
+
+/* Drop the oldest window of reads, which must exist.  The role is not
+ * needed.
+ */
+void eviction_evict_read (struct evictor *ev);
+
+/* Write back, wait for and drop everything in the rings.  Role held. */
+void eviction_empty_rings (struct evictor *ev);
+
+/* Drop the whole file, except for what failed.  Nothing with preserve.
+ * Role held.
+ */
+void eviction_sweep (struct evictor *ev);
+
+/* Hear of an error that no window has reported yet, waiting for nothing.
+ * Returns whether there was one.  Role held.
+ */
+bool eviction_collect_error (struct evictor *ev);
+
+/* Remember all of "set" in "kept", which is one of the two sets of what
+ * must not be dropped.  Does not release the lock.
+ */
+void eviction_keep (struct evictor *ev, struct extent_set *kept,
+                    const struct extent_set *set);
+
+#endif /* FILE_EVICTION_H */

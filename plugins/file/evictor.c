@@ -1,0 +1,507 @@
+/* The evictor: who evicts when.  What is done then is in eviction.c.
+ *
+ * Two rings of one mechanism: what was written waits for writeback before
+ * it is dropped, what was only read does not, so reads never queue behind
+ * a slow disk.
+ *
+ * One thread at a time holds the role of evictor: mostly the disk's own
+ * thread; a flush or close that empties the ring; or, where no thread could
+ * be had, the writer that finds the ring full.  The role is what makes
+ * errors safe: the kernel tells of a failed writeback only once on the
+ * evictor's file description, so only one thread at a time may listen to
+ * it, and it raises the ring's epoch before it goes on.  A window begun in
+ * an earlier epoch may hold pages that failed and is kept.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "eviction.h"
+#include "residency.h"
+
+/* An idle disk is looked at this often, and emptied when it was found
+ * idle QUIET_TICKS times in a row: after 1 to 1.5 seconds.
+ */
+#define TICK_MS 500
+#define QUIET_TICKS 2
+
+/* Attempts to empty an idle disk whose pages will not go (because
+ * another process maps or writes them).
+ */
+#define IDLE_ATTEMPTS 4
+
+/* Enough for a thread that calls nothing deep, printf included. */
+#define STACK_SIZE (128 * 1024)
+
+/* ---- the role ---- */
+
+/* The role goes to those who ask in the order in which they ask, so that
+ * a flush is not kept waiting by a thread that always finds more to do.
+ */
+static bool
+role_is_taken (const struct evictor *ev)
+{
+  return ev->role_serving != ev->role_next;
+}
+
+static bool
+role_is_wanted (const struct evictor *ev)
+{
+  return ev->role_next - ev->role_serving > 1;
+}
+
+static void
+take_role (struct evictor *ev)
+{
+  unsigned ticket = ev->role_next++;
+
+  while (ev->role_serving != ticket)
+    pthread_cond_wait (&ev->progress, &ev->lock);
+}
+
+static void
+leave_role (struct evictor *ev)
+{
+  ev->role_serving++;
+  pthread_cond_broadcast (&ev->progress);
+}
+
+/* ---- the thread ---- */
+
+/* Wait until there may be work, or for one tick.  Returns true if the
+ * tick ended with nothing to do.
+ */
+static bool
+wait_a_tick (struct evictor *ev)
+{
+  struct timespec t;
+
+  if (!ev->active) {
+    pthread_cond_wait (&ev->work, &ev->lock);
+    return false;
+  }
+  clock_gettime (CLOCK_MONOTONIC, &t);
+  t.tv_nsec += TICK_MS * 1000000L;
+  t.tv_sec += t.tv_nsec / 1000000000L;
+  t.tv_nsec %= 1000000000L;
+  return pthread_cond_timedwait (&ev->work, &ev->lock, &t) == ETIMEDOUT;
+}
+
+/* Leave nothing of the disk in memory.  Returns false if something
+ * would not go.
+ */
+static bool
+empty_disk (struct evictor *ev)
+{
+  int64_t resident;
+
+  take_role (ev);
+  eviction_empty_rings (ev);
+  eviction_sweep (ev);
+  ring_trim (&ev->reads);
+  ring_trim (&ev->writes);
+  pthread_mutex_unlock (&ev->lock);
+  resident = ev->config.preserve ? 0 : residency_count (ev->fd, 0, 0);
+  pthread_mutex_lock (&ev->lock);
+  leave_role (ev);
+  return resident <= 0;
+}
+
+static void *
+evictor_thread (void *arg)
+{
+  struct evictor *ev = arg;
+  uint64_t requests = 0;
+  unsigned quiet = 0;
+
+  pthread_mutex_lock (&ev->lock);
+  while (!ev->stopping) {
+    bool did = false;
+
+    take_role (ev);
+    while (!ev->stopping && !role_is_wanted (ev) && eviction_step (ev))
+      did = true;
+    did |= role_is_wanted (ev);
+    leave_role (ev);
+    if (did)
+      continue;
+
+    if (!wait_a_tick (ev))
+      continue;
+    if (requests != ev->requests) {
+      requests = ev->requests;
+      quiet = 0;
+    }
+    else if (++quiet >= QUIET_TICKS &&
+             (empty_disk (ev) || quiet >= QUIET_TICKS + IDLE_ATTEMPTS) &&
+             requests == ev->requests)
+      ev->active = false;
+  }
+  pthread_mutex_unlock (&ev->lock);
+  return NULL;
+}
+
+/* Start the thread, once.  It takes no signals: they are nbdkit's.  Lock
+ * held, but released meanwhile.
+ */
+static void
+start_thread (struct evictor *ev)
+{
+  sigset_t all, old;
+  pthread_attr_t attr;
+  pthread_t thread;
+  int err;
+
+  ev->thread_tried = true;
+  pthread_mutex_unlock (&ev->lock);
+  sigfillset (&all);
+  pthread_sigmask (SIG_SETMASK, &all, &old);
+  pthread_attr_init (&attr);
+  pthread_attr_setstacksize (&attr, STACK_SIZE);
+  err = pthread_create (&thread, &attr, evictor_thread, ev);
+  pthread_attr_destroy (&attr);
+  pthread_sigmask (SIG_SETMASK, &old, NULL);
+
+  if (err) {
+    errno = err;
+    nbdkit_debug ("%s: no thread for eviction: %m; writers will do it",
+                  ev->name);
+  }
+  pthread_mutex_lock (&ev->lock);
+  if (err == 0) {
+    ev->thread = thread;
+    ev->has_thread = true;
+  }
+}
+
+/* ---- what connections call ---- */
+
+struct evictor *
+evictor_new (int fd, const char *name, const struct evictor_config *config,
+             struct wberr *errors)
+{
+  struct evictor *ev = calloc (1, sizeof *ev);
+  pthread_condattr_t attr;
+
+  if (ev == NULL)
+    goto no_memory;
+  ev->fd = fd;
+  ev->config = *config;
+  ev->errors = errors;
+  ev->windows_to_count = WINDOWS_PER_COUNT;
+  extent_set_init (&ev->failed, MAX_KEPT);
+  extent_set_init (&ev->foreign, MAX_KEPT);
+  ev->name = strdup (name);
+  if (ev->name == NULL ||
+      ring_init (&ev->reads, config->windows, config->window_size) == -1 ||
+      ring_init (&ev->writes, config->windows, config->window_size) == -1)
+    goto no_memory;
+
+  pthread_mutex_init (&ev->lock, NULL);
+  pthread_condattr_init (&attr);
+  pthread_condattr_setclock (&attr, CLOCK_MONOTONIC);
+  pthread_cond_init (&ev->work, &attr);
+  pthread_cond_init (&ev->progress, NULL);
+  pthread_condattr_destroy (&attr);
+  return ev;
+
+no_memory:
+  nbdkit_error ("%s: no memory for %u windows of eviction: %m", name,
+                config->windows);
+  close (fd);
+  if (ev) {
+    if (ev->reads.slots)
+      ring_free (&ev->reads);
+    free (ev->name);
+    free (ev);
+  }
+  errno = ENOMEM;
+  return NULL;
+}
+
+void
+evictor_free (struct evictor *ev)
+{
+  unsigned i;
+
+  pthread_mutex_lock (&ev->lock);
+  ev->stopping = true;
+  pthread_cond_signal (&ev->work);
+  pthread_mutex_unlock (&ev->lock);
+  if (ev->has_thread)
+    pthread_join (ev->thread, NULL);
+
+  pthread_mutex_lock (&ev->lock);
+  for (i = 0; i < IDLE_ATTEMPTS && ev->active; i++)
+    ev->active = !empty_disk (ev);
+  pthread_mutex_unlock (&ev->lock);
+
+  ring_free (&ev->reads);
+  ring_free (&ev->writes);
+  extent_set_free (&ev->failed);
+  extent_set_free (&ev->foreign);
+  pthread_cond_destroy (&ev->work);
+  pthread_cond_destroy (&ev->progress);
+  pthread_mutex_destroy (&ev->lock);
+  close (ev->fd);
+  free (ev->name);
+  free (ev);
+}
+
+void
+evictor_before (struct evictor *ev, struct survey *s, bool write,
+                uint64_t offset, uint64_t length)
+{
+  struct extent range;
+  struct extent_set theirs, missing;
+  size_t i;
+
+  if (!ev->config.preserve)
+    return;
+
+  extent_set_init (&s->ours, MAX_KEPT);
+  extent_set_init (&theirs, MAX_KEPT);
+  extent_set_init (&missing, MAX_KEPT);
+  range = ring_whole_pages (&ev->reads, offset, length);
+  if (extent_set_add (&s->ours, range.offset, range.length) == -1 ||
+      extent_set_add (&theirs, range.offset, range.length) == -1)
+    goto out; /* no memory: nothing is ours */
+
+  /* What is in a window is resident because of us. */
+  pthread_mutex_lock (&ev->lock);
+  ring_subtract_from (&ev->reads, &theirs);
+  ring_subtract_from (&ev->writes, &theirs);
+  pthread_mutex_unlock (&ev->lock);
+
+  /* If the kernel will not say, it is not ours to drop. */
+  for (i = 0; i < theirs.nr; i++) {
+    if (residency_missing (ev->fd, theirs.v[i].offset, theirs.v[i].length,
+                           &missing) == -1)
+      break;
+  }
+  extent_set_subtract (&theirs, &missing);
+  extent_set_subtract (&s->ours, &theirs);
+
+  /* A write's window holds all that was written, because it must be
+   * waited for; what of it must not be dropped is remembered here.
+   */
+  if (write) {
+    pthread_mutex_lock (&ev->lock);
+    extent_set_subtract (&ev->foreign, &missing);
+    eviction_keep (ev, &ev->foreign, &theirs);
+    pthread_mutex_unlock (&ev->lock);
+  }
+
+out:
+  extent_set_free (&theirs);
+  extent_set_free (&missing);
+}
+
+void
+evictor_survey_done (struct evictor *ev, struct survey *s)
+{
+  if (ev->config.preserve)
+    extent_set_free (&s->ours);
+}
+
+/* A request is being accounted for: the disk is not idle.  Returns with
+ * the lock.
+ */
+static void
+begin_request (struct evictor *ev)
+{
+  pthread_mutex_lock (&ev->lock);
+  if (!ev->thread_tried)
+    start_thread (ev);
+  ev->requests++;
+  if (!ev->active) {
+    ev->active = true;
+    pthread_cond_signal (&ev->work);
+  }
+}
+
+/* A window was sealed: somebody should see to it.  Lock held. */
+static void
+window_sealed (struct evictor *ev)
+{
+  if (ev->windows_to_count > 0)
+    ev->windows_to_count--;
+  if (ev->has_thread) {
+    pthread_cond_signal (&ev->work);
+    return;
+  }
+  take_role (ev);
+  while (eviction_step (ev))
+    ;
+  leave_role (ev);
+}
+
+/* Add to the ring of reads in pieces that fit a window.  Lock held. */
+static void
+add_read (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const uint64_t size = ev->config.window_size;
+
+  while (length > 0) {
+    uint64_t n = size - offset % size;
+    enum ring_result r;
+
+    if (n > length)
+      n = length;
+    while ((r = ring_add (&ev->reads, offset, n)) == RING_FULL &&
+           ev->reads.nr_sealed > 0)
+      eviction_evict_read (ev);
+    if (r == RING_SEALED)
+      window_sealed (ev);
+    /* If RING_FULL, others are dropping all windows at this moment:
+     * this piece goes with the next sweep.
+     */
+    offset += n;
+    length -= n;
+  }
+}
+
+/* Add what is clean and ours.  Lock held. */
+static void
+add_clean (struct evictor *ev, const struct survey *s, uint64_t offset,
+           uint64_t length)
+{
+  size_t i;
+
+  if (!ev->config.preserve)
+    add_read (ev, offset, length);
+  else {
+    for (i = 0; i < s->ours.nr; i++)
+      add_read (ev, s->ours.v[i].offset, s->ours.v[i].length);
+  }
+}
+
+void
+evictor_read (struct evictor *ev, const struct survey *s, uint64_t offset,
+              uint64_t length)
+{
+  begin_request (ev);
+  ev->unswept_reads = true;
+  add_clean (ev, s, offset, length);
+  pthread_mutex_unlock (&ev->lock);
+}
+
+void
+evictor_wrote_through (struct evictor *ev, const struct survey *s,
+                       uint64_t offset, uint64_t length)
+{
+  begin_request (ev);
+  add_clean (ev, s, offset, length);
+  pthread_mutex_unlock (&ev->lock);
+}
+
+/* All slots are filling, sealed or taken: wait for one to be free.  The
+ * first to come does the waiting for the disk if there is no thread.
+ */
+static void
+wait_for_slot (struct evictor *ev)
+{
+  if (ev->has_thread || role_is_taken (ev))
+    pthread_cond_wait (&ev->progress, &ev->lock);
+  else {
+    take_role (ev);
+    eviction_evict_written (ev, false);
+    leave_role (ev);
+  }
+}
+
+void
+evictor_wrote (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  enum ring_result r;
+
+  begin_request (ev);
+  while ((r = ring_add (&ev->writes, offset, length)) == RING_FULL) {
+    /* No window to wait for means that there was no memory for this
+     * extent.  The idle disk's sweep will find it.
+     */
+    if (ring_oldest_serial (&ev->writes) == UINT64_MAX)
+      break;
+    wait_for_slot (ev);
+  }
+  if (r == RING_SEALED)
+    window_sealed (ev);
+  pthread_mutex_unlock (&ev->lock);
+}
+
+void
+evictor_readers (struct evictor *ev, int change)
+{
+  pthread_mutex_lock (&ev->lock);
+  ev->readers += change;
+  pthread_mutex_unlock (&ev->lock);
+}
+
+void
+evictor_flushed (struct evictor *ev)
+{
+  uint64_t last;
+  unsigned n;
+
+  pthread_mutex_lock (&ev->lock);
+  ring_seal (&ev->writes);
+  last = ev->writes.serial;
+
+  /* Windows sealed after ours are not waited for, or a busy disk's flush
+   * would never end.
+   */
+  take_role (ev);
+  while (ev->writes.nr_sealed > 0 && ring_oldest_serial (&ev->writes) <= last)
+    eviction_evict_written (ev, false);
+  ring_seal (&ev->reads);
+  for (n = ev->reads.nr_sealed; n > 0 && ev->reads.nr_sealed > 0; n--)
+    eviction_evict_read (ev);
+  eviction_collect_error (ev);
+  if (!ev->unswept_reads)
+    eviction_sweep (ev);
+  leave_role (ev);
+  pthread_mutex_unlock (&ev->lock);
+}
+
+void
+evictor_empty (struct evictor *ev)
+{
+  pthread_mutex_lock (&ev->lock);
+  if (ev->active)
+    empty_disk (ev);
+  pthread_mutex_unlock (&ev->lock);
+}
+
+void
+evictor_failed (struct evictor *ev, int err, uint64_t offset, uint64_t length)
+{
+  struct extent e = ring_whole_pages (&ev->reads, offset, length);
+
+  pthread_mutex_lock (&ev->lock);
+  take_role (ev);
+  /* Without room the request wrote nothing, unless it was writeback that
+   * found no room.
+   */
+  if (eviction_collect_error (ev) || (err != ENOSPC && err != EDQUOT)) {
+    if (extent_set_add (&ev->failed, e.offset, e.length) == -1)
+      ev->keep_all = true;
+  }
+  leave_role (ev);
+  pthread_mutex_unlock (&ev->lock);
+}

@@ -1,0 +1,290 @@
+/* Exports: which file an export name means, and listing them.
+ *
+ * Opening must neither block, as a FIFO would, nor have effects, as some
+ * devices have.  So a name is first resolved to a descriptor with O_PATH,
+ * which opens nothing; then its type is checked; then that very file is
+ * opened through the descriptor, whatever the name means by then.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "disk.h"
+#include "exports.h"
+#include "options.h"
+
+static bool
+is_servable (const struct stat *st)
+{
+  return S_ISREG (st->st_mode) || S_ISBLK (st->st_mode);
+}
+
+/* ---- opening ---- */
+
+/* Whether writing was refused in a way that still lets us read. */
+static bool
+may_still_read (int err)
+{
+  return err == EACCES || err == EPERM || err == EROFS || err == ETXTBSY;
+}
+
+/* A block device that is set read-only can be opened for writing (since
+ * Linux 5.11 only writing to it fails).
+ */
+static bool
+is_read_only_device (int fd)
+{
+  int read_only = 0;
+
+  return ioctl (fd, BLKROGET, &read_only) == 0 && read_only;
+}
+
+/* Open the file behind an O_PATH or inherited descriptor. */
+static int
+open_behind (int fd, int flags)
+{
+  int r = disk_reopen (fd, flags | O_NONBLOCK);
+
+  /* O_NONBLOCK was against leases, and is of no use afterwards. */
+  if (r >= 0)
+    fcntl (r, F_SETFL, fcntl (r, F_GETFL) & ~O_NONBLOCK);
+  return r;
+}
+
+/* Without /proc: open the name again, not blocking, and see whether it is
+ * still the file that was checked.
+ */
+static int
+open_again (int dirfd, const char *name, int flags, const struct stat *checked)
+{
+  struct stat st;
+  int fd = openat (dirfd, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+
+  if (fd == -1)
+    return -1;
+  if (fstat (fd, &st) == -1 || st.st_dev != checked->st_dev ||
+      st.st_ino != checked->st_ino || !is_servable (&st)) {
+    close (fd);
+    errno = ESTALE;
+    return -1;
+  }
+  fcntl (fd, F_SETFL, fcntl (fd, F_GETFL) & ~O_NONBLOCK);
+  return fd;
+}
+
+/* Open the servable file "name" in the folder dirfd.  Returns -1 with
+ * errno, which is EINVAL for a file of another type.
+ */
+static int
+open_servable (int dirfd, const char *name, int flags)
+{
+  struct stat st;
+  int path_fd, fd, err;
+
+  path_fd = openat (dirfd, name, O_PATH | O_CLOEXEC);
+  if (path_fd == -1)
+    return -1;
+  if (fstat (path_fd, &st) == -1)
+    fd = -1;
+  else if (!is_servable (&st)) {
+    errno = EINVAL;
+    fd = -1;
+  }
+  else {
+    fd = open_behind (path_fd, flags);
+    if (fd == -1 && errno == ENOENT)
+      fd = open_again (dirfd, name, flags, &st);
+  }
+  err = errno;
+  close (path_fd);
+  errno = err;
+  return fd;
+}
+
+static int
+open_file (int dirfd, const char *name, bool readonly, bool *writable)
+{
+  int fd = -1;
+
+  if (!readonly) {
+    fd = open_servable (dirfd, name, O_RDWR);
+    *writable = fd >= 0 && !is_read_only_device (fd);
+    if (fd == -1 && !may_still_read (errno))
+      return -1;
+    if (fd == -1)
+      nbdkit_debug ("%s: opening for writing: %m: serving it read-only", name);
+  }
+  if (fd == -1)
+    fd = open_servable (dirfd, name, O_RDONLY);
+  return fd;
+}
+
+/* A description of our own of the inherited descriptor.  Whoever gave us
+ * one that cannot write did not mean us to write, even where we could.
+ */
+static int
+open_inherited (bool readonly, bool *writable)
+{
+  int mode = fcntl (options.fd, F_GETFL) & O_ACCMODE;
+  int fd;
+
+  *writable = !readonly && mode != O_RDONLY;
+  fd = open_behind (options.fd, *writable ? O_RDWR : O_RDONLY);
+  if (fd == -1)
+    fd = fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
+  if (fd >= 0 && is_read_only_device (fd))
+    *writable = false;
+  return fd;
+}
+
+static int
+check_export_name (const char *name)
+{
+  const char *why = NULL;
+
+  if (*name == '\0')
+    why = "the default export is not served here; ask for a file by name";
+  else if (strchr (name, '/'))
+    why = "it must not contain a slash";
+  else if (strcmp (name, ".") == 0 || strcmp (name, "..") == 0)
+    why = "it is a folder";
+  if (why == NULL)
+    return 0;
+  nbdkit_error ("export '%.256s': %s", name, why);
+  errno = EINVAL;
+  return -1;
+}
+
+static int
+open_folder (void)
+{
+  if (options.source == SOURCE_DIR)
+    return open (options.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return openat (options.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static int
+open_export (const char *export_name, bool readonly, bool *writable)
+{
+  int dirfd, fd, err;
+
+  dirfd = open_folder ();
+  if (dirfd == -1)
+    return -1;
+  fd = open_file (dirfd, export_name, readonly, writable);
+  err = errno;
+  close (dirfd);
+  errno = err;
+  return fd;
+}
+
+int
+exports_open (const char *export_name, bool readonly, char **name,
+              bool *writable)
+{
+  int fd = -1, r = 0, err;
+
+  *writable = false;
+  if (options.source == SOURCE_DIR || options.source == SOURCE_DIRFD) {
+    if (check_export_name (export_name) == -1)
+      return -1;
+    if (options.source == SOURCE_DIR)
+      r = asprintf (name, "%s/%.256s", options.path, export_name);
+    else
+      r = asprintf (name, "dirfd %d/%.256s", options.fd, export_name);
+  }
+  else if (options.source == SOURCE_FILE)
+    r = asprintf (name, "%s", options.path);
+  else
+    r = asprintf (name, "fd %d", options.fd);
+  if (r == -1) {
+    nbdkit_error ("no memory: %m");
+    return -1;
+  }
+
+  switch (options.source) {
+  case SOURCE_FILE:
+    fd = open_file (AT_FDCWD, options.path, readonly, writable);
+    break;
+  case SOURCE_FD:
+    fd = open_inherited (readonly, writable);
+    break;
+  default:
+    fd = open_export (export_name, readonly, writable);
+  }
+  if (fd >= 0)
+    return fd;
+
+  err = errno;
+  if (err == EINVAL)
+    nbdkit_error ("%s: is not a regular file or block device", *name);
+  else
+    nbdkit_error ("%s: opening: %m", *name);
+  free (*name);
+  errno = err;
+  return -1;
+}
+
+/* ---- listing ---- */
+
+/* Symbolic links are followed, as they are by opening. */
+static int
+list_folder (DIR *dir, struct nbdkit_exports *exports)
+{
+  struct dirent *d;
+  struct stat st;
+
+  for (;;) {
+    errno = 0;
+    d = readdir (dir);
+    if (d == NULL)
+      break;
+    if (fstatat (dirfd (dir), d->d_name, &st, 0) == -1 || !is_servable (&st))
+      continue;
+    if (nbdkit_add_export (exports, d->d_name, NULL) == -1)
+      return -1;
+  }
+  if (errno) {
+    nbdkit_error ("reading the folder: %m");
+    return -1;
+  }
+  return 0;
+}
+
+int
+exports_list (struct nbdkit_exports *exports)
+{
+  DIR *dir;
+  int fd, r;
+
+  if (options.source == SOURCE_FILE || options.source == SOURCE_FD)
+    return nbdkit_add_export (exports, "", NULL);
+
+  fd = open_folder ();
+  dir = fd >= 0 ? fdopendir (fd) : NULL;
+  if (dir == NULL) {
+    nbdkit_error ("opening the folder to list it: %m");
+    if (fd >= 0)
+      close (fd);
+    return -1;
+  }
+  r = list_folder (dir, exports);
+  closedir (dir);
+  return r;
+}

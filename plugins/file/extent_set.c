@@ -1,0 +1,212 @@
+/* A sorted set of byte ranges, merged where they touch.
+ *
+ * A sorted array rather than a tree: the sets are small (256 extents in
+ * a window), appending to the end is the common case, and moving a few
+ * kilobytes is cheaper than following pointers.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "extent_set.h"
+
+void
+extent_set_init (struct extent_set *s, size_t max)
+{
+  memset (s, 0, sizeof *s);
+  s->max = max;
+}
+
+void
+extent_set_free (struct extent_set *s)
+{
+  free (s->v);
+  extent_set_init (s, s->max);
+}
+
+void
+extent_set_clear (struct extent_set *s)
+{
+  s->nr = 0;
+  s->hint = 0;
+  s->bytes = 0;
+}
+
+size_t
+extent_set_find (const struct extent_set *s, uint64_t offset)
+{
+  size_t lo = 0, hi = s->nr;
+
+  while (lo < hi) {
+    size_t mid = lo + (hi - lo) / 2;
+
+    if (extent_end (&s->v[mid]) > offset)
+      hi = mid;
+    else
+      lo = mid + 1;
+  }
+  return lo;
+}
+
+bool
+extent_set_overlaps (const struct extent_set *s, uint64_t offset,
+                     uint64_t length)
+{
+  size_t i = extent_set_find (s, offset);
+
+  return i < s->nr && s->v[i].offset < offset + length;
+}
+
+/* Index of the first extent that ends at or after "offset", which is the
+ * first that an extent starting there could merge with.  Sequential
+ * requests touch the same extent again and again, so try that one first.
+ */
+static size_t
+find_mergeable (const struct extent_set *s, uint64_t offset)
+{
+  size_t i = s->hint;
+
+  if (i < s->nr && s->v[i].offset <= offset && extent_end (&s->v[i]) >= offset)
+    return i;
+  return offset > 0 ? extent_set_find (s, offset - 1) : 0;
+}
+
+/* Make room for one more extent.  Returns 0, or -1 with errno. */
+static int
+reserve_one (struct extent_set *s)
+{
+  size_t n;
+  struct extent *v;
+
+  if (s->nr < s->allocated)
+    return 0;
+  if (s->nr >= s->max) {
+    errno = ENOSPC;
+    return -1;
+  }
+
+  n = s->allocated ? s->allocated * 2 : 16;
+  if (n > s->max)
+    n = s->max;
+  v = realloc (s->v, n * sizeof *v);
+  if (v == NULL)
+    return -1;
+  s->v = v;
+  s->allocated = n;
+  return 0;
+}
+
+/* Open a gap at index i, which must have been reserved. */
+static void
+insert_at (struct extent_set *s, size_t i, struct extent e)
+{
+  memmove (&s->v[i + 1], &s->v[i], (s->nr - i) * sizeof e);
+  s->v[i] = e;
+  s->nr++;
+}
+
+/* Close the gap left by the extents [from, to). */
+static void
+delete_range (struct extent_set *s, size_t from, size_t to)
+{
+  memmove (&s->v[from], &s->v[to], (s->nr - to) * sizeof s->v[0]);
+  s->nr -= to - from;
+}
+
+int
+extent_set_add (struct extent_set *s, uint64_t offset, uint64_t length)
+{
+  uint64_t end = offset + length;
+  size_t first = find_mergeable (s, offset), last;
+
+  /* [first, last) are the extents that overlap or touch the new one. */
+  for (last = first; last < s->nr && s->v[last].offset <= end; last++)
+    s->bytes -= s->v[last].length;
+
+  if (first == last) {
+    if (reserve_one (s) == -1)
+      return -1;
+    insert_at (s, first, (struct extent){ offset, length });
+  }
+  else {
+    struct extent *e = &s->v[first];
+
+    if (extent_end (&s->v[last - 1]) > end)
+      end = extent_end (&s->v[last - 1]);
+    if (e->offset > offset)
+      e->offset = offset;
+    e->length = end - e->offset;
+    if (last - first > 1)
+      delete_range (s, first + 1, last);
+  }
+
+  s->hint = first;
+  s->bytes += s->v[first].length;
+  return 0;
+}
+
+/* Take [offset, end) out of the middle of extent i. */
+static void
+cut_in_two (struct extent_set *s, size_t i, uint64_t offset, uint64_t end)
+{
+  struct extent tail = { end, extent_end (&s->v[i]) - end };
+
+  s->bytes -= extent_end (&s->v[i]) - offset;
+  s->v[i].length = offset - s->v[i].offset;
+  if (reserve_one (s) == -1)
+    return;
+  insert_at (s, i + 1, tail);
+  s->bytes += tail.length;
+}
+
+void
+extent_set_remove (struct extent_set *s, uint64_t offset, uint64_t length)
+{
+  uint64_t end = offset + length;
+  size_t i = extent_set_find (s, offset), first;
+
+  if (i == s->nr || s->v[i].offset >= end)
+    return;
+
+  if (s->v[i].offset < offset) {
+    if (extent_end (&s->v[i]) > end) {
+      cut_in_two (s, i, offset, end);
+      return;
+    }
+    s->bytes -= extent_end (&s->v[i]) - offset;
+    s->v[i].length = offset - s->v[i].offset;
+    i++;
+  }
+
+  for (first = i; i < s->nr && extent_end (&s->v[i]) <= end; i++)
+    s->bytes -= s->v[i].length;
+  if (i < s->nr && s->v[i].offset < end) {
+    uint64_t cut = end - s->v[i].offset;
+
+    s->v[i].offset += cut;
+    s->v[i].length -= cut;
+    s->bytes -= cut;
+  }
+  if (i > first)
+    delete_range (s, first, i);
+}
+
+void
+extent_set_subtract (struct extent_set *s, const struct extent_set *other)
+{
+  size_t i;
+
+  if (s->nr == 0)
+    return;
+  for (i = extent_set_find (other, s->v[0].offset); i < other->nr; i++) {
+    if (s->nr == 0 || other->v[i].offset >= extent_end (&s->v[s->nr - 1]))
+      return;
+    extent_set_remove (s, other->v[i].offset, other->v[i].length);
+  }
+}

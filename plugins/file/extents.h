@@ -1,0 +1,25 @@
+/* Block status: which parts of a disk are data and which are holes.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_EXTENTS_H
+#define FILE_EXTENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "connection.h"
+
+struct nbdkit_extents;
+
+/* Add the extents of [offset, offset+count) to "extents", or only the
+ * first of them with "one".  A hole is said only where the kernel says
+ * so at the time of the call.  Needs disk->can_seek_hole.  Returns 0, or
+ * -1 with nbdkit_error called and errno set.
+ */
+int extents_query (struct connection *c, uint32_t count, uint64_t offset,
+                   bool one, struct nbdkit_extents *extents);
+
+#endif /* FILE_EXTENTS_H */

@@ -1,0 +1,243 @@
+/* The nbdkit callbacks and their registration.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "connection.h"
+#include "exports.h"
+#include "extents.h"
+#include "options.h"
+#include "zero.h"
+
+#define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
+
+/* ---- the plugin ---- */
+
+/* nbdkit does not close connections that are open when a signal ends it. */
+static void
+file_unload (void)
+{
+  disk_empty_all ();
+  options_free ();
+}
+
+/* Which features were compiled in: all of them, always, on Linux. */
+static void
+file_dump_plugin (void)
+{
+  printf ("file_blksszget=yes\n");
+  printf ("file_blkzeroout=yes\n");
+  printf ("file_extents=yes\n");
+  printf ("file_falloc_fl_punch_hole=yes\n");
+  printf ("file_falloc_fl_zero_range=yes\n");
+  printf ("file_windowed=yes\n");
+}
+
+static int
+file_list_exports (int readonly, int is_tls, struct nbdkit_exports *exports)
+{
+  return exports_list (exports);
+}
+
+/* ---- a connection ---- */
+
+static void *
+file_open (int readonly)
+{
+  const char *export_name = nbdkit_export_name ();
+  struct connection *c;
+  bool writable;
+  char *name;
+  int fd;
+
+  if (export_name == NULL)
+    return NULL;
+  fd = exports_open (export_name, readonly, &name, &writable);
+  if (fd == -1)
+    return NULL;
+  c = connection_new (fd, writable, name);
+  free (name);
+  return c;
+}
+
+static void
+file_close (void *handle)
+{
+  connection_free (handle);
+}
+
+static int64_t
+file_get_size (void *handle)
+{
+  struct connection *c = handle;
+
+  return disk_size (c->disk, c->fd);
+}
+
+/* Any size will do, but pages and the device have their preference. */
+static int
+file_block_size (void *handle, uint32_t *minimum, uint32_t *preferred,
+                 uint32_t *maximum)
+{
+  struct connection *c = handle;
+
+  *minimum = *preferred = *maximum = 0;
+  if (c->disk->preferred_io > 0) {
+    *minimum = 1;
+    *preferred = c->disk->preferred_io;
+    *maximum = 0xffffffff;
+  }
+  return 0;
+}
+
+static int
+file_is_rotational (void *handle)
+{
+  struct connection *c = handle;
+
+  return c->disk->rotational;
+}
+
+static int
+file_can_write (void *handle)
+{
+  struct connection *c = handle;
+
+  return c->writable;
+}
+
+static int
+file_can_extents (void *handle)
+{
+  struct connection *c = handle;
+
+  return c->disk->can_seek_hole;
+}
+
+/* A flush on one connection covers what all others have written. */
+static int
+file_can_multi_conn (void *handle)
+{
+  return 1;
+}
+
+static int
+file_can_trim (void *handle)
+{
+  return 1;
+}
+
+static int
+file_can_fast_zero (void *handle)
+{
+  return 1;
+}
+
+static int
+file_can_fua (void *handle)
+{
+  return NBDKIT_FUA_NATIVE;
+}
+
+static int
+file_can_cache (void *handle)
+{
+  return NBDKIT_CACHE_NATIVE;
+}
+
+/* ---- a request ---- */
+
+static int
+file_pread (void *handle, void *buf, uint32_t count, uint64_t offset,
+            uint32_t flags)
+{
+  return connection_read (handle, buf, count, offset);
+}
+
+static int
+file_pwrite (void *handle, const void *buf, uint32_t count, uint64_t offset,
+             uint32_t flags)
+{
+  return connection_write (handle, buf, count, offset, flags & NBDKIT_FLAG_FUA);
+}
+
+static int
+file_flush (void *handle, uint32_t flags)
+{
+  return connection_flush (handle);
+}
+
+static int
+file_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
+{
+  return zero_trim (handle, count, offset, flags & NBDKIT_FLAG_FUA);
+}
+
+static int
+file_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
+{
+  return zero_range (handle, count, offset, flags & NBDKIT_FLAG_MAY_TRIM,
+                     flags & NBDKIT_FLAG_FAST_ZERO, flags & NBDKIT_FLAG_FUA);
+}
+
+static int
+file_extents (void *handle, uint32_t count, uint64_t offset, uint32_t flags,
+              struct nbdkit_extents *extents)
+{
+  return extents_query (handle, count, offset, flags & NBDKIT_FLAG_REQ_ONE,
+                        extents);
+}
+
+static int
+file_cache (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
+{
+  connection_prefetch (handle, count, offset);
+  return 0;
+}
+
+static struct nbdkit_plugin plugin = {
+  .name = "file",
+  .longname = "nbdkit file plugin, windowed",
+  .version = PACKAGE_VERSION,
+  .description = "Serves files and block devices, keeping them out of the "
+                 "page cache with cache=none.",
+  .unload = file_unload,
+  .config = options_set,
+  .config_complete = options_check,
+  .config_help = options_help,
+  .magic_config_key = "file",
+  .dump_plugin = file_dump_plugin,
+  .list_exports = file_list_exports,
+  .open = file_open,
+  .close = file_close,
+  .get_size = file_get_size,
+  .block_size = file_block_size,
+  .is_rotational = file_is_rotational,
+  .can_write = file_can_write,
+  .can_extents = file_can_extents,
+  .can_multi_conn = file_can_multi_conn,
+  .can_trim = file_can_trim,
+  .can_fast_zero = file_can_fast_zero,
+  .can_fua = file_can_fua,
+  .can_cache = file_can_cache,
+  .pread = file_pread,
+  .pwrite = file_pwrite,
+  .flush = file_flush,
+  .trim = file_trim,
+  .zero = file_zero,
+  .extents = file_extents,
+  .cache = file_cache,
+  .errno_is_preserved = 1,
+};
+
+NBDKIT_REGISTER_PLUGIN (plugin)

@@ -1,0 +1,56 @@
+/* Options: the command line parameters, their checks and help text.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_OPTIONS_H
+#define FILE_OPTIONS_H
+
+#include <stdint.h>
+
+/* What is served: exactly one of these. */
+enum source {
+  SOURCE_NOT_GIVEN,
+  SOURCE_FILE,  /* file=: one file, by name */
+  SOURCE_DIR,   /* dir=: the files of a folder, by name */
+  SOURCE_FD,    /* fd=: one file, by inherited descriptor */
+  SOURCE_DIRFD, /* dirfd=: a folder, by descriptor */
+};
+
+enum cache_mode {
+  CACHE_DEFAULT,  /* leave the page cache to the kernel */
+  CACHE_NONE,     /* leave nothing of the file in it */
+  CACHE_PRESERVE, /* leave in it what was there before */
+};
+
+struct options {
+  enum source source;
+  char *path; /* SOURCE_FILE and SOURCE_DIR: absolute */
+  int fd;     /* SOURCE_FD and SOURCE_DIRFD */
+  enum cache_mode cache;
+  int fadvise;                /* POSIX_FADV_NORMAL, _RANDOM, _SEQUENTIAL */
+  int cache_windows;          /* slots of a ring, 1 to 1024 */
+  uint64_t cache_window_size; /* bytes, a multiple of 64 KiB */
+};
+
+/* Written while nbdkit reads the command line, constant afterwards. */
+extern struct options options;
+
+/* Take one key=value.  Returns 0, or -1 with nbdkit_error called. */
+int options_set (const char *key, const char *value);
+
+/* Check that all parameters together make sense and that what is to be
+ * served is there.  Returns 0, or -1 with nbdkit_error called.
+ */
+int options_check (void);
+
+/* Free what the options hold. */
+void options_free (void);
+
+/* The mode's name on the command line. */
+const char *cache_mode_name (enum cache_mode mode);
+
+extern const char options_help[];
+
+#endif /* FILE_OPTIONS_H */

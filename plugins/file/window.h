@@ -1,0 +1,113 @@
+/* The ring of windows: requests are gathered into windows of merged
+ * extents, and windows leave in the order in which they were sealed.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_WINDOW_H
+#define FILE_WINDOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "extent_set.h"
+
+/* A window is sealed when it holds this many extents, however small.
+ * With 4K random writes that is 1 MiB, the default window size.
+ */
+#define WINDOW_MAX_EXTENTS 256
+
+/* A batch of extents.  While it is in the ring it belongs to the ring;
+ * ring_take hands it to the caller, until ring_give_back.
+ */
+struct window {
+  STAILQ_ENTRY (window) next;
+  struct extent_set set; /* what was touched, page aligned */
+  uint64_t serial;       /* 1 for the first window sealed, 2, ... */
+  uint64_t requests;     /* calls of ring_add that it absorbed */
+  uint64_t epoch;        /* ring's epoch when the window was begun */
+  bool started;          /* for the user: writeback was started */
+};
+
+STAILQ_HEAD (window_queue, window);
+
+/* A ring of a fixed number of windows ("slots"): at most one is filling,
+ * the others are sealed, taken, or free.  It has no lock: its owner
+ * guards it.
+ *
+ *   free ──▶ filling ──seal──▶ sealed ──take──▶ (caller) ──give back──▶ free
+ */
+struct ring {
+  struct window *slots; /* the memory of all windows */
+  unsigned nr_slots;
+  uint64_t window_size; /* bytes after which a window is sealed */
+  uint64_t page_size;
+  struct window *filling;     /* NULL until the next ring_add */
+  struct window_queue sealed; /* oldest first */
+  unsigned nr_sealed;
+  struct window_queue taken; /* held by callers */
+  struct window_queue free;
+  uint64_t serial; /* of the window sealed last */
+  uint64_t epoch;  /* the owner raises it; see evictor.c */
+};
+
+enum ring_result {
+  RING_ADDED,  /* the extent is in the filling window */
+  RING_SEALED, /* ... and a window was sealed by it */
+  RING_FULL,   /* nothing was added: no slot is free */
+};
+
+/* Make a ring of "slots" windows (at least 2) of "window_size" bytes.
+ * Returns 0, or -1 with errno ENOMEM.
+ */
+int ring_init (struct ring *r, unsigned slots, uint64_t window_size);
+
+/* Free the windows.  None may be taken. */
+void ring_free (struct ring *r);
+
+/* Give the memory of free windows' extents back to the system. */
+void ring_trim (struct ring *r);
+
+/* [offset, offset+length) widened to whole pages, which are what the
+ * kernel keeps and drops.
+ */
+struct extent ring_whole_pages (const struct ring *r, uint64_t offset,
+                                uint64_t length);
+
+/* Add [offset, offset+length), in bytes, 0 < length <= window_size, to
+ * the filling window, widened to whole pages, beginning a new window
+ * where there is none.  The window is sealed before the extent where that would
+ * grow it past window_size, and after it where it has become full.
+ */
+enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length);
+
+/* Seal the filling window.  Returns false if there was nothing in it. */
+bool ring_seal (struct ring *r);
+
+/* Serial of the oldest window still in the ring or taken, or UINT64_MAX
+ * when none is (the filling window does not count).
+ */
+uint64_t ring_oldest_serial (const struct ring *r);
+
+/* Oldest sealed window that is not started, or NULL.  It stays in the
+ * ring, unchanged until it is taken.
+ */
+struct window *ring_unstarted (const struct ring *r);
+
+/* Take the oldest sealed window out of the ring, or NULL.  Its slot is
+ * not free before ring_give_back.
+ */
+struct window *ring_take (struct ring *r);
+
+/* Return a window that was taken: its slot is free again. */
+void ring_give_back (struct ring *r, struct window *w);
+
+/* Whether nothing is filling, sealed or taken. */
+bool ring_is_empty (const struct ring *r);
+
+/* Take all extents that are filling, sealed or taken out of "s". */
+void ring_subtract_from (const struct ring *r, struct extent_set *s);
+
+#endif /* FILE_WINDOW_H */

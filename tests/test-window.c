@@ -1,0 +1,367 @@
+/* Proves that extent sets and the ring of windows do what window.h says:
+ * by examples, and by random histories checked against a plain bitmap.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "extent_set.h"
+#include "window.h"
+
+#define PAGE UINT64_C (4096)
+#define MiB (UINT64_C (1024) * 1024)
+
+/* ---- extent sets ---- */
+
+/* The order, the gaps between extents and the sum that the struct
+ * promises.
+ */
+static void
+check_invariants (const struct extent_set *s)
+{
+  uint64_t bytes = 0;
+  size_t i;
+
+  assert_true (s->nr <= s->max);
+  for (i = 0; i < s->nr; i++) {
+    assert_true (s->v[i].length > 0);
+    if (i > 0)
+      assert_true (extent_end (&s->v[i - 1]) < s->v[i].offset);
+    bytes += s->v[i].length;
+  }
+  assert_int_equal (bytes, s->bytes);
+}
+
+static void
+merges_neighbours (void **state)
+{
+  struct extent_set s;
+  int i;
+
+  extent_set_init (&s, 8);
+  for (i = 0; i < 256; i++)
+    assert_int_equal (extent_set_add (&s, i * PAGE, PAGE), 0);
+  assert_int_equal (s.nr, 1);
+  assert_int_equal (s.bytes, MiB);
+
+  /* Backwards, too, and in the gap between two. */
+  assert_int_equal (extent_set_add (&s, 4 * MiB, PAGE), 0);
+  assert_int_equal (extent_set_add (&s, 4 * MiB - PAGE, PAGE), 0);
+  assert_int_equal (s.nr, 2);
+  assert_int_equal (extent_set_add (&s, MiB, 3 * MiB - PAGE), 0);
+  assert_int_equal (s.nr, 1);
+  assert_int_equal (s.bytes, 4 * MiB + PAGE);
+  check_invariants (&s);
+  extent_set_free (&s);
+}
+
+static void
+refuses_more_than_its_maximum (void **state)
+{
+  struct extent_set s;
+  int i;
+
+  extent_set_init (&s, 4);
+  for (i = 0; i < 4; i++)
+    assert_int_equal (extent_set_add (&s, i * 10, 5), 0);
+  assert_int_equal (extent_set_add (&s, 100, 5), -1);
+  assert_int_equal (errno, ENOSPC);
+  /* What merges needs no room. */
+  assert_int_equal (extent_set_add (&s, 35, 5), 0);
+  check_invariants (&s);
+
+  /* Cutting in two needs room: without it, the later half goes. */
+  extent_set_remove (&s, 31, 2);
+  check_invariants (&s);
+  assert_false (extent_set_overlaps (&s, 31, 9));
+  assert_true (extent_set_overlaps (&s, 30, 1));
+  extent_set_free (&s);
+}
+
+static void
+subtracts_all_shapes (void **state)
+{
+  struct extent_set s, other;
+
+  extent_set_init (&s, 16);
+  extent_set_init (&other, 16);
+  extent_set_add (&s, 0, 100);
+  extent_set_add (&s, 200, 100);
+  extent_set_add (&other, 0, 10);    /* head */
+  extent_set_add (&other, 40, 20);   /* middle */
+  extent_set_add (&other, 90, 120);  /* tail, gap and next head */
+  extent_set_add (&other, 299, 100); /* tail and beyond */
+  extent_set_subtract (&s, &other);
+  check_invariants (&s);
+  assert_int_equal (s.nr, 3);
+  assert_int_equal (s.v[0].offset, 10);
+  assert_int_equal (s.v[0].length, 30);
+  assert_int_equal (s.v[1].offset, 60);
+  assert_int_equal (s.v[1].length, 30);
+  assert_int_equal (s.v[2].offset, 210);
+  assert_int_equal (s.v[2].length, 89);
+  extent_set_free (&s);
+  extent_set_free (&other);
+}
+
+#define BITS 2000
+
+static void
+compare_with_bitmap (const struct extent_set *s, const bool *map)
+{
+  size_t runs = 0;
+  uint64_t i;
+
+  check_invariants (s);
+  for (i = 0; i < BITS; i++) {
+    assert_int_equal (extent_set_overlaps (s, i, 1), map[i]);
+    runs += map[i] && (i == 0 || !map[i - 1]);
+  }
+  assert_int_equal (runs, s->nr);
+}
+
+static void
+random_history_equals_bitmap (void **state)
+{
+  bool map[BITS];
+  struct extent_set s;
+  int round, step;
+
+  for (round = 0; round < 50; round++) {
+    extent_set_init (&s, BITS);
+    memset (map, 0, sizeof map);
+    for (step = 0; step < 200; step++) {
+      uint64_t offset = random () % BITS;
+      uint64_t length = 1 + random () % (round % 2 ? 8 : 80);
+      bool add = random () % 3 != 0;
+
+      if (offset + length > BITS)
+        length = BITS - offset;
+      memset (&map[offset], add, length);
+      if (add)
+        assert_int_equal (extent_set_add (&s, offset, length), 0);
+      else
+        extent_set_remove (&s, offset, length);
+      if (step % 10 == 0)
+        compare_with_bitmap (&s, map);
+    }
+    compare_with_bitmap (&s, map);
+    extent_set_free (&s);
+  }
+}
+
+/* ---- the ring ---- */
+
+static void
+sequential_requests_are_one_extent (void **state)
+{
+  struct ring r;
+  struct window *w;
+  int i;
+
+  assert_int_equal (ring_init (&r, 8, MiB), 0);
+  for (i = 0; i < 255; i++)
+    assert_int_equal (ring_add (&r, i * PAGE, PAGE), RING_ADDED);
+  assert_null (ring_take (&r));
+  assert_int_equal (ring_add (&r, i * PAGE, PAGE), RING_SEALED);
+
+  w = ring_take (&r);
+  assert_non_null (w);
+  assert_int_equal (w->set.nr, 1);
+  assert_int_equal (w->set.bytes, MiB);
+  assert_int_equal (w->requests, 256);
+  assert_int_equal (w->serial, 1);
+  assert_int_equal (ring_oldest_serial (&r), 1);
+  ring_give_back (&r, w);
+  assert_true (ring_is_empty (&r));
+  assert_int_equal (ring_oldest_serial (&r), UINT64_MAX);
+  ring_free (&r);
+}
+
+static void
+scattered_requests_seal_by_number (void **state)
+{
+  struct ring r;
+  int i;
+
+  assert_int_equal (ring_init (&r, 2, 1024 * MiB), 0);
+  for (i = 0; i < WINDOW_MAX_EXTENTS - 1; i++)
+    assert_int_equal (ring_add (&r, i * MiB, 1), RING_ADDED);
+  assert_int_equal (ring_add (&r, i * MiB, 1), RING_SEALED);
+  ring_free (&r);
+}
+
+static void
+pages_are_whole (void **state)
+{
+  struct ring r;
+
+  assert_int_equal (ring_init (&r, 2, MiB), 0);
+  ring_add (&r, PAGE - 1, 2);
+  assert_int_equal (r.filling->set.v[0].offset, 0);
+  assert_int_equal (r.filling->set.bytes, 2 * PAGE);
+  ring_free (&r);
+}
+
+/* A window must not grow past its size, since the size is what bounds the
+ * page cache.
+ */
+static void
+window_does_not_outgrow_its_size (void **state)
+{
+  struct ring r;
+  struct window *w;
+
+  assert_int_equal (ring_init (&r, 4, MiB), 0);
+  assert_int_equal (ring_add (&r, 0, MiB / 2), RING_ADDED);
+  assert_int_equal (ring_add (&r, 8 * MiB, MiB), RING_SEALED);
+  while ((w = ring_take (&r))) {
+    assert_true (w->set.bytes <= MiB);
+    ring_give_back (&r, w);
+  }
+  ring_free (&r);
+}
+
+static void
+full_ring_says_so_and_keeps_order (void **state)
+{
+  struct ring r;
+  struct window *w, *v;
+  uint64_t serial;
+  unsigned i;
+
+  for (i = 1; i <= 9; i++) {
+    unsigned j;
+
+    assert_int_equal (ring_init (&r, i, MiB), 0);
+    for (j = 0; j < i; j++)
+      assert_int_equal (ring_add (&r, j * MiB, MiB), RING_SEALED);
+    assert_int_equal (ring_add (&r, j * MiB, MiB), RING_FULL);
+
+    /* Taking alone does not free a slot. */
+    w = ring_take (&r);
+    assert_int_equal (ring_add (&r, j * MiB, MiB), RING_FULL);
+    ring_give_back (&r, w);
+    assert_int_equal (ring_add (&r, j * MiB, MiB), RING_SEALED);
+
+    for (serial = 2; (v = ring_take (&r)); serial++) {
+      assert_int_equal (v->serial, serial);
+      assert_int_equal (v->set.v[0].offset, (serial - 1) * MiB);
+      ring_give_back (&r, v);
+    }
+    assert_int_equal (serial, i + 2);
+    ring_free (&r);
+  }
+}
+
+static void
+epoch_is_that_of_the_beginning (void **state)
+{
+  struct ring r;
+  struct window *w;
+
+  assert_int_equal (ring_init (&r, 4, MiB), 0);
+  ring_add (&r, 0, PAGE);
+  r.epoch++;
+  ring_add (&r, PAGE, PAGE);
+  ring_seal (&r);
+  ring_add (&r, 0, PAGE);
+  ring_seal (&r);
+  w = ring_take (&r);
+  assert_int_equal (w->epoch, 0);
+  w = ring_take (&r);
+  assert_int_equal (w->epoch, 1);
+  ring_free (&r);
+}
+
+/* All that was added is in exactly the windows that come out, in order,
+ * and what is in the ring is what ring_subtract_from takes away.
+ */
+static void
+random_ring_equals_bitmap (void **state)
+{
+  enum { PAGES = 4096 };
+  static bool map[PAGES];
+  struct extent_set all;
+  struct ring r;
+  struct window *w;
+  uint64_t serial = 0;
+  int step;
+  size_t i;
+
+  assert_int_equal (ring_init (&r, 8, 64 * PAGE), 0);
+  for (step = 0; step < 20000; step++) {
+    uint64_t page = random () % PAGES, n = 1 + random () % 16;
+
+    if (page + n > PAGES)
+      n = PAGES - page;
+    while (ring_add (&r, page * PAGE, n * PAGE) == RING_FULL) {
+      w = ring_take (&r);
+      assert_int_equal (w->serial, ++serial);
+      assert_true (w->set.bytes <= 64 * PAGE);
+      check_invariants (&w->set);
+      ring_give_back (&r, w);
+    }
+    if (random () % 50 == 0)
+      ring_seal (&r);
+
+    if (step % 500 == 0) {
+      memset (map, 0, sizeof map);
+      extent_set_init (&all, PAGES);
+      extent_set_add (&all, 0, PAGES * PAGE);
+      ring_subtract_from (&r, &all);
+      if (r.filling) {
+        for (i = 0; i < r.filling->set.nr; i++)
+          memset (&map[r.filling->set.v[i].offset / PAGE], 1,
+                  r.filling->set.v[i].length / PAGE);
+      }
+      STAILQ_FOREACH (w, &r.sealed, next) {
+        for (i = 0; i < w->set.nr; i++)
+          memset (&map[w->set.v[i].offset / PAGE], 1,
+                  w->set.v[i].length / PAGE);
+      }
+      for (i = 0; i < PAGES; i++)
+        assert_int_equal (extent_set_overlaps (&all, i * PAGE, PAGE), !map[i]);
+      extent_set_free (&all);
+    }
+  }
+  ring_free (&r);
+}
+
+int
+main (void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test (merges_neighbours),
+    cmocka_unit_test (refuses_more_than_its_maximum),
+    cmocka_unit_test (subtracts_all_shapes),
+    cmocka_unit_test (random_history_equals_bitmap),
+    cmocka_unit_test (sequential_requests_are_one_extent),
+    cmocka_unit_test (scattered_requests_seal_by_number),
+    cmocka_unit_test (pages_are_whole),
+    cmocka_unit_test (window_does_not_outgrow_its_size),
+    cmocka_unit_test (full_ring_says_so_and_keeps_order),
+    cmocka_unit_test (epoch_is_that_of_the_beginning),
+    cmocka_unit_test (random_ring_equals_bitmap),
+  };
+  unsigned seed = time (NULL);
+
+  printf ("random seed %u\n", seed);
+  srandom (seed);
+  return cmocka_run_group_tests (tests, NULL, NULL);
+}
