@@ -1,0 +1,292 @@
+# What every test script here begins with: one temporary folder, servers,
+# clients, mounts and loop devices that all go away when the script ends, and
+# the ways to pass, fail and skip.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+
+set -euo pipefail
+
+NBDKIT=${NBDKIT:-nbdkit}
+srcdir=${srcdir:-.}
+builddir=${builddir:-.}
+
+pids=()        # processes to end
+mounts=()      # folders that may be mounted
+immutable=()   # files to make changeable again
+under=()       # a command to run the server under, such as strace
+client_up=
+tmp=
+
+say ()
+{
+  printf '%s\n' "$*" >&2
+}
+
+# fail MESSAGE: the property does not hold.
+fail ()
+{
+  say "FAIL: $*"
+  if [ -s "$tmp/log" ]; then
+    say "the end of the server's log:"
+    tail -n 20 "$tmp/log" >&2
+  fi
+  exit 1
+}
+
+# skip MESSAGE: the kernel lacks what the test is about.
+skip ()
+{
+  say "SKIP: $*"
+  exit 77
+}
+
+# lacks MESSAGE: the kernel could, but this user or machine is not set up for
+# it, which on CI (where $CI is set) is a failure.
+lacks ()
+{
+  [ -z "${CI:-}" ] || fail "$*"
+  skip "$*"
+}
+
+# need PROGRAM...
+need ()
+{
+  local program
+
+  for program; do
+    command -v "$program" >/dev/null || lacks "needs the program $program"
+  done
+}
+
+need_root ()
+{
+  [ "$(id -u)" = 0 ] || lacks "needs root"
+}
+
+alive ()
+{
+  kill -0 "$1" 2>/dev/null && ! grep -qs "^State:.*zombie" "/proc/$1/status"
+}
+
+# eventually SECONDS COMMAND...: try it every 20 ms until it succeeds.
+eventually ()
+{
+  local end=$((${EPOCHREALTIME//[.,]/} + $1 * 1000000))
+
+  shift
+  until "$@"; do
+    [ "${EPOCHREALTIME//[.,]/}" -lt "$end" ] || return 1
+    sleep 0.02
+  done
+}
+
+gone ()
+{
+  ! alive "$1"
+}
+
+# Whatever the moment the script ended at: a process, mount or loop device is
+# recognised by the temporary folder if there was no time to note it.
+cleanup ()
+{
+  local status=$? i pid name file
+
+  trap '' INT TERM
+  set +e
+  # A server that was told to end waits for its clients.
+  [ -z "$client_up" ] || exec {client_in}>&- {client_out}<&-
+  if [ -s "$tmp/pid" ]; then
+    pid=$(<"$tmp/pid")
+    ! grep -qsF "$tmp" "/proc/$pid/cmdline" || pids+=("$pid")
+  fi
+  for i in "${pids[@]}"; do kill "$i" 2>/dev/null; done
+  for i in "${pids[@]}"; do
+    eventually 5 gone "$i" || kill -KILL "$i" 2>/dev/null
+    eventually 5 gone "$i"
+  done
+  for i in "${immutable[@]}"; do chattr -i "$i" 2>/dev/null; done
+  for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do
+    mountpoint -q "${mounts[i]}" || continue
+    eventually 5 umount "${mounts[i]}" 2>/dev/null ||
+      umount -l "${mounts[i]}"
+  done
+  losetup -nlO NAME,BACK-FILE 2>/dev/null | while read -r name file; do
+    [[ $file != "$tmp"/* ]] || losetup -d "$name"
+  done
+  [ -z "$tmp" ] || rm -rf --one-file-system "$tmp"
+  exit "$status"
+}
+
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# The temporary folder must be on a file system that has a page cache.
+for folder in "${TMPDIR:-/var/tmp}" /var/tmp; do
+  case $(stat -f -c %T "$folder") in
+    tmpfs | ramfs) ;;
+    *) tmp=$(mktemp -d "$folder/windowed-file-XXXXXX"); break ;;
+  esac
+done
+[ -n "$tmp" ] || lacks "needs a TMPDIR that is not on tmpfs"
+
+# start_nbdkit ARGUMENT...: serve on a socket in the temporary folder.
+# Afterwards $uri is where to reach it, $server its process, $tmp/log what it
+# writes to stderr.
+start_nbdkit ()
+{
+  rm -f "$tmp/pid" "$tmp/sock"
+  "${under[@]}" "$NBDKIT" -f --exit-with-parent \
+    -P "$tmp/pid" -U "$tmp/sock" "$@" 2>"$tmp/log" &
+  job=$!
+  pids+=("$job")
+  eventually 20 started || fail "the server did not start: $*"
+  [ -s "$tmp/pid" ] || fail "the server ended as it started: $*"
+  server=$(<"$tmp/pid")
+  # shellcheck disable=SC2034
+  uri="nbd+unix:///?socket=$tmp/sock"
+  [ "$server" = "$job" ] || pids=("$server" "${pids[@]}")
+}
+
+started ()
+{
+  [ -s "$tmp/pid" ] || gone "$job"
+}
+
+# stop_nbdkit: end it as a user would, and see that it says all went well.
+stop_nbdkit ()
+{
+  local status=0
+
+  kill "$server" || fail "the server is no longer there"
+  eventually 20 gone "$job" || fail "the server does not end on SIGTERM"
+  wait "$job" || status=$?
+  [ "$status" = 0 ] || fail "the server ended with status $status"
+  pids=()
+}
+
+# limited COMMAND...: for what could hang, if the server did.
+limited ()
+{
+  timeout --foreground -k 5 60 "$@"
+}
+
+# client_start URI, or client_start -- NBDKIT -s ...: a connection that stays
+# open until client_stop, see client.c for what can be asked of it.
+client_start ()
+{
+  local in out
+
+  coproc CLIENT { exec "$builddir/client" "$@"; }
+  client_pid=$!
+  in=${CLIENT[1]}
+  out=${CLIENT[0]}
+  exec {client_in}>&"$in" {client_out}<&"$out"
+  exec {in}>&- {out}<&-
+  client_up=1
+  ask size
+}
+
+# ask REQUEST...: must succeed; what came back is then in $answer.
+ask ()
+{
+  ask_any "$@"
+  [[ $answer = ok* ]] || fail "$*: $answer"
+  answer=${answer#ok}
+  answer=${answer# }
+}
+
+# ask_any REQUEST...: $answer is ok or error with the name of its errno.
+ask_any ()
+{
+  printf '%s\n' "$*" >&"$client_in"
+  read -r -t 60 answer <&"$client_out" || fail "$*: no answer"
+}
+
+client_stop ()
+{
+  local status=0
+
+  [ -n "$client_up" ] || return 0
+  exec {client_in}>&- {client_out}<&-
+  client_up=
+  wait "$client_pid" || status=$?
+  [ "$status" = 0 ] || fail "the client ended with status $status"
+}
+
+# resident FILE: how many of its pages are in the page cache.
+resident ()
+{
+  local line
+
+  if [ -b "$1" ]; then
+    "$builddir/residency" "$1"
+  else
+    line=$(cachestats "$1") || fail "cachestats $1"
+    [[ $line =~ ^pages\ in\ cache:\ ([0-9]+)/ ]] || fail "cachestats: $line"
+    echo "${BASH_REMATCH[1]}"
+  fi
+}
+
+is_empty ()
+{
+  [ "$(resident "$1")" = 0 ]
+}
+
+# empty_now FILE WHEN: no page of it is cached. empty_soon: not two seconds
+# from now.
+empty_now ()
+{
+  local pages
+
+  pages=$(resident "$1")
+  [ "$pages" = 0 ] || fail "$2: $pages pages of $1 are cached"
+}
+
+empty_soon ()
+{
+  eventually 2 is_empty "$1" || empty_now "$@"
+}
+
+# Take a file's pages out of the cache, so that reading it to compare does not
+# show in what is counted next.
+drop ()
+{
+  "$builddir/residency" -d "$1"
+}
+
+same ()
+{
+  cmp "$1" "$2" >&2 || fail "$1 and $2 differ"
+}
+
+# random_file FILE BYTES
+random_file ()
+{
+  head -c "$2" /dev/urandom >"$1"
+}
+
+# attach FILE [OPTION...]: as a loop device, $device.
+attach ()
+{
+  # shellcheck disable=SC2034
+  device=$(losetup -f --show "${@:2}" "$1") || lacks "needs loop devices"
+}
+
+# mounted TYPE SIZE: a new file system of this type, at $mounted.
+mounted ()
+{
+  local image="$tmp/$1-$2.img"
+
+  need_root
+  need "mkfs.$1" losetup
+  mounted="$tmp/$1-$2"
+  truncate -s "$2" "$image"
+  mkdir "$mounted"
+  "mkfs.$1" -q "$image" >/dev/null || fail "mkfs.$1"
+  mounts+=("$mounted")
+  mount -t "$1" -o loop "$image" "$mounted" ||
+    skip "the kernel cannot mount $1"
+}

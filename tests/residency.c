@@ -1,0 +1,136 @@
+/* How many pages of a file or block device are in the page cache.
+ *
+ *   residency FILE      print how many now
+ *   residency -w FILE   look every 2 ms until SIGTERM, then print the most
+ *   residency -d FILE   write the file back and drop its pages
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <stdint.h>
+#include <inttypes.h>
+#include <string.h>
+#include <signal.h>
+#include <time.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#ifndef SYS_cachestat
+#define SYS_cachestat 451 /* the same on every architecture */
+#endif
+
+static volatile sig_atomic_t finished;
+
+static void
+finish (int sig)
+{
+  (void) sig;
+  finished = 1;
+}
+
+static void
+die (const char *what)
+{
+  fprintf (stderr, "residency: %s: %s\n", what, strerror (errno));
+  exit (EXIT_FAILURE);
+}
+
+/* For kernels before 6.5, which have no cachestat(2). */
+static uint64_t
+count_by_mincore (int fd)
+{
+  size_t page = sysconf (_SC_PAGESIZE);
+  off_t size = lseek (fd, 0, SEEK_END);
+  uint64_t pages, i, n = 0;
+  unsigned char *vec;
+  void *map;
+
+  if (size == -1)
+    die ("lseek");
+  if (size == 0)
+    return 0;
+  pages = ((uint64_t) size + page - 1) / page;
+  vec = malloc (pages);
+  map = mmap (NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
+  if (vec == NULL || map == MAP_FAILED || mincore (map, size, vec) == -1)
+    die ("mincore");
+  for (i = 0; i < pages; ++i)
+    n += vec[i] & 1;
+  munmap (map, size);
+  free (vec);
+  return n;
+}
+
+/* See cachestat(2): a range of length 0 goes to the end of the file, and the
+ * first of the five numbers is of the pages present.
+ */
+static uint64_t
+count (int fd)
+{
+  struct {
+    uint64_t off, len;
+  } range = { 0, 0 };
+  uint64_t stat[5] = { 0 };
+
+  if (syscall (SYS_cachestat, fd, &range, stat, 0) == 0)
+    return stat[0];
+  if (errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP)
+    die ("cachestat");
+  return count_by_mincore (fd);
+}
+
+static uint64_t
+watch (int fd)
+{
+  const struct timespec nap = { .tv_nsec = 2000000 };
+  struct sigaction sa = { .sa_handler = finish };
+  uint64_t n, most = 0;
+
+  sigaction (SIGTERM, &sa, NULL);
+  while (!finished) {
+    n = count (fd);
+    if (n > most)
+      most = n;
+    nanosleep (&nap, NULL);
+  }
+  return most;
+}
+
+int
+main (int argc, char *argv[])
+{
+  const char *how = argc == 3 ? argv[1] : "";
+  int fd, err;
+
+  if (argc != 2 && argc != 3) {
+    fprintf (stderr, "usage: residency [-w | -d] FILE\n");
+    exit (EXIT_FAILURE);
+  }
+  fd = open (argv[argc - 1], O_RDONLY | O_CLOEXEC);
+  if (fd == -1)
+    die (argv[argc - 1]);
+
+  if (strcmp (how, "-d") == 0) {
+    if (fdatasync (fd) == -1)
+      die ("fdatasync");
+    err = posix_fadvise (fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (err != 0) {
+      errno = err;
+      die ("posix_fadvise");
+    }
+  }
+  else if (strcmp (how, "-w") == 0)
+    printf ("%" PRIu64 "\n", watch (fd));
+  else
+    printf ("%" PRIu64 "\n", count (fd));
+  close (fd);
+  exit (EXIT_SUCCESS);
+}

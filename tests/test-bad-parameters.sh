@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Wrong, missing, repeated and contradictory parameters end the server as it
+# starts, at once, with one line that names the parameter and the value.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh"
+need mkfifo
+
+mkdir "$tmp/dir"
+disk=$tmp/disk
+truncate -s 1M "$disk" "$tmp/other"
+mkfifo "$tmp/fifo"
+start_nbdkit memory 1M          # for its socket
+cp "$tmp/log" "$tmp/memory-log"
+
+# refused WORD... -- ARGUMENT...: and one line of the message has all the words.
+refused ()
+{
+  local message status=0 words=()
+
+  while [ "$1" != -- ]; do words+=("$1"); shift; done
+  shift
+  timeout --foreground -k 1 10 "$NBDKIT" -U - file "$@" --run : \
+    2>"$tmp/log" || status=$?
+  [ "$status" != 0 ] || fail "accepted: $*"
+  [ "$status" = 1 ] || fail "status $status: $*"
+  while IFS= read -r message; do
+    ! has_words "$message" "${words[@]}" || return 0
+  done < <(grep '^nbdkit: error: ' "$tmp/log")
+  fail "no message names ${words[*]}: $*"
+}
+
+# has_words MESSAGE WORD...
+has_words ()
+{
+  local message=$1 word
+
+  shift
+  for word; do
+    [[ $message = *"$word"* ]] || return 1
+  done
+}
+
+# Which file to serve: exactly one.
+refused file dir fd --
+refused file --                         cache=none
+refused file "$disk" --                 "file=$tmp/other" "file=$disk"
+refused file "$disk" --                 "$disk" "file=$disk"
+refused dir "$tmp/dir" --               "dir=$tmp/dir" "dir=$tmp/dir"
+refused dir "$tmp/dir" --               "directory=$tmp/dir" "dir=$tmp/dir"
+refused file dir --                     "file=$disk" "dir=$tmp/dir"
+refused dir file --                     "dir=$tmp/dir" "$disk"
+refused fd file --                      "$disk" fd=7 7<"$tmp/other"
+refused fd dir --                       "dir=$tmp/dir" fd=7 7<"$disk"
+refused fd dirfd --                     dirfd=8 fd=7 7<"$disk" 8<"$tmp/dir"
+refused fd 7 --                         fd=7 fd=7 7<"$disk"
+refused dirfd 7 --                      dirfd=7 dirfd=7 7<"$tmp/dir"
+
+# It must be there, and of the right kind.
+for how in file file= ; do
+  refused "$how" missing --             "file=$tmp/missing"
+  refused "$how" "$tmp/dir" --          "file=$tmp/dir"
+  refused "$how" "$tmp/fifo" --         "file=$tmp/fifo"
+  refused "$how" "$tmp/sock" --         "file=$tmp/sock"
+  refused "$how" /dev/null --           file=/dev/null
+done
+refused file --                         file=
+refused dir missing --                  "dir=$tmp/missing"
+refused dir "$disk" --                  "dir=$disk"
+refused dir "$tmp/fifo" --              "directory=$tmp/fifo"
+refused dir --                          dir=
+
+for bad in notanumber 99 -1 1 7x '' 99999999999999999999; do
+  refused fd "$bad" --                  "fd=$bad" 99>&-
+  refused dirfd "$bad" --               "dirfd=$bad" 99>&-
+done
+refused fd 7 --                         fd=7 7<"$tmp/dir"
+refused fd 7 --                         fd=7 7</dev/null
+refused fd 7 --                         fd=7 7<>"$tmp/fifo"
+refused dirfd 7 --                      dirfd=7 7<"$disk"
+
+# How to serve it.
+refused cache bogus --                  "$disk" cache=bogus
+refused cache none --                   "$disk" cache=none cache=none
+refused cache default --                "$disk" cache=none cache=default
+refused cache reduce-memory-pressure false -- \
+  "$disk" cache=none reduce-memory-pressure=false
+refused cache default reduce-memory-pressure -- \
+  "$disk" reduce-memory-pressure=true cache=default
+refused reduce-memory-pressure maybe -- "$disk" reduce-memory-pressure=maybe
+refused reduce-memory-pressure true -- \
+  "$disk" reduce-memory-pressure=true reduce-memory-pressure=true
+refused fadvise bogus --                "$disk" fadvise=bogus
+refused fadvise random -- \
+  "$disk" fadvise=normal fadvise=random
+
+for bad in 0 1025 x -1 8x '' 99999999999999999999; do
+  refused cache-windows "$bad" --       "$disk" cache=none "cache-windows=$bad"
+done
+for bad in 0 x -1 1Q '' 99999999999999999999; do
+  refused cache-window-size "$bad" -- \
+    "$disk" cache=none "cache-window-size=$bad"
+done
+refused cache-windows 8 -- \
+  "$disk" cache=none cache-windows=8 cache-windows=8
+refused cache-window-size 1M -- \
+  "$disk" cache=none cache-window-size=1M cache-window-size=1M
+for cache in cache=default reduce-memory-pressure=false fadvise=normal; do
+  refused cache-windows 4 cache=none -- "$disk" "$cache" cache-windows=4
+  refused cache-window-size 2M cache=none -- \
+    "$disk" "$cache" cache-window-size=2M
+done
+
+refused rdelay --filter=delay --        "$disk" rdelay=1
+refused wdelay --filter=delay --        "$disk" wdelay=100ms
+refused bogus --                        "$disk" bogus=1
+
+cp "$tmp/memory-log" "$tmp/log"
+stop_nbdkit

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# While a copy into a file runs with cache=none, its pages in the cache never
+# come to more than 32 MiB and the requests in flight.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh"
+need nbdcopy
+
+page=$(getconf PAGESIZE)
+threads=16                      # of nbdkit, for each connection
+
+# bounded CONNECTIONS REQUEST-SIZE
+bounded ()
+{
+  local limit most
+
+  limit=$(((32 * 1048576 + threads * $1 * $2) / page))
+  rm -f "$tmp/disk"
+  truncate -s 512M "$tmp/disk"
+  start_nbdkit file "$tmp/disk" cache=none
+  "$builddir/residency" -w "$tmp/disk" >"$tmp/most" &
+  watcher=$!
+  pids+=("$watcher")
+  limited nbdcopy --connections="$1" --request-size="$2" \
+    -- [ "$NBDKIT" --exit-with-parent pattern 512M ] "$uri"
+  kill "$watcher"
+  wait "$watcher"
+  most=$(<"$tmp/most")
+  [ "$most" -gt 0 ] || fail 'nothing was seen in the cache'
+  [ "$most" -le "$limit" ] ||
+    fail "$1 connections, $2 bytes: $most pages were cached, not $limit"
+  empty_soon "$tmp/disk" 'after the copy'
+  stop_nbdkit
+}
+
+bounded 1 262144
+bounded 4 65536
+bounded 2 1048576

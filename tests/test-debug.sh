@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# -D file.evict=1 tells of every window sealed and evicted, with neighbouring
+# requests merged: 256 writes of 4K one after the other are one extent of
+# 1 MiB.  -D file.zero=1 tells how zeroes were made.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh"
+
+disk=$tmp/disk
+truncate -s 32M "$disk"
+
+# told NUMBER PATTERN: so many lines of the log have it.
+told ()
+{
+  local lines
+
+  lines=$(grep -cE "$2" "$tmp/log" || :)
+  [ "$lines" = "$1" ] || fail "$lines lines, not $1, say: $2"
+}
+
+start_nbdkit -v -D file.evict=1 file "$disk" cache=none
+client_start "$uri"
+
+for i in {0..255}; do ask write $((i * 4096)) 4096; done
+ask flush
+told 1 'sealed .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[0, 1048576\)'
+told 1 'evicted .*[^0-9]256 requests, 1 extents, 1048576 bytes'
+
+# Merged whatever their order, and every window sealed is evicted.
+for i in {255..0}; do ask write $((4194304 + (i * 97 % 256) * 4096)) 4096; done
+ask flush
+told 1 'sealed .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[4194304,'
+told 1 'evicted .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[4194304,'
+
+# Not merged where they do not touch.
+for i in {0..9}; do ask write $((8388608 + i * 65536)) 4096; done
+ask flush
+told 1 'sealed .*[^0-9]10 requests, 10 extents, 40960 bytes'
+
+sealed=$(grep -c 'sealed .* window' "$tmp/log")
+ask write 16M 4M
+client_stop
+told $((sealed + 4)) 'sealed .* window'
+told $((sealed + 4)) 'evicted .* window'
+stop_nbdkit
+
+# Windows of the size asked for, and silence when not asked to tell.
+start_nbdkit -v -D file.evict=1 file "$disk" cache=none \
+  cache-window-size=256K
+client_start "$uri"
+ask write 0 2M
+ask flush
+told 8 'sealed .*1 extents, 262144 bytes'
+client_stop
+stop_nbdkit
+
+start_nbdkit -v file "$disk" cache=none
+client_start "$uri"
+ask write 0 2M
+ask flush
+told 0 'sealed|evicted'
+client_stop
+stop_nbdkit
+
+start_nbdkit -v -D file.zero=1 file "$disk" cache=none
+client_start "$uri"
+ask zero 1M 1M
+ask zero 3M 1M nohole
+client_stop
+told 1 'zero: .*1048576 bytes at offset 1048576'
+told 1 'zero: .*1048576 bytes at offset 3145728'
+stop_nbdkit

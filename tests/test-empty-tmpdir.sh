@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# A file in TMPDIR written with cache=none has no page cached after a
+# flush, two seconds after the last write, when the connection is closed, and
+# when the server has ended.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=empty-cache.sh
+. "${srcdir:-.}/empty-cache.sh"
+
+truncate -s $((33 * 1048576 + 1234)) "$tmp/disk"
+stays_empty "$tmp/disk"

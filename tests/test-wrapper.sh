@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# ./nbdkit runs the nbdkit of the system with "file" meaning the plugin just
+# built, and all else as it was; first in PATH it stands in for nbdkit.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# What is in single quotes is for the shell of --run.
+# shellcheck disable=SC2016
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh"
+need nbdcopy nbdinfo cmp
+
+system=$("$NBDKIT" --dump-config | sed -n 's/^binary=//p')
+random_file "$tmp/src" 3000001
+truncate -s 3000001 "$tmp/disk"
+
+# as_system ARGUMENT...: says and returns what the system's nbdkit does.
+as_system ()
+{
+  local theirs=0 ours=0
+
+  "$system" "$@" >"$tmp/theirs" 2>&1 || theirs=$?
+  "$NBDKIT" "$@" >"$tmp/ours" 2>&1 || ours=$?
+  [ "$theirs" = "$ours" ] || fail "status $ours, not $theirs: $*"
+  diff "$tmp/theirs" "$tmp/ours" >&2 || fail "says something else: $*"
+}
+
+as_system --version
+as_system --dump-config
+as_system memory --version
+as_system memory --dump-plugin
+as_system memory --help
+as_system
+as_system -U - memory 1M --run 'nbdinfo --size "$uri"'
+as_system -U - --filter=offset memory 1M offset=64K \
+  --run 'nbdinfo --size "$uri"'
+as_system -U - null --run "exit 5"
+as_system no-such-plugin
+as_system --filter=no-such-filter file "$tmp/disk"
+as_system --no-such-option
+
+windowed ()
+{
+  "$NBDKIT" "$@" --dump-plugin | grep -qFx file_windowed=yes ||
+    fail "not the plugin just built: $*"
+}
+
+windowed file
+windowed --filter=cow file
+windowed --filter cow file
+windowed -r --filter=offset --filter=cow -U - file
+windowed -U "$tmp/sock" file
+windowed --pidfile "$tmp/p" file
+windowed -fv file
+windowed -e export -t 4 -D nbdkit.x=1 file
+windowed -D file.evict=1 file
+"$NBDKIT" --dump-plugin -- file | grep -qFx file_windowed=yes ||
+  fail "not the plugin just built, after --"
+
+# What only looks like the plugin.
+as_system -U - --filter=offset memory 1M offset=0 size=64K -e file \
+  --run 'nbdinfo --size "$uri"'
+(cd "$tmp" && touch file && as_system -e file memory 1M --dump-plugin)
+
+# The bytes arrive, with the options before and after the plugin's name.
+copied ()
+{
+  same "$tmp/src" "$tmp/disk"
+  : >"$tmp/disk"
+  truncate -s 3000001 "$tmp/disk"
+}
+
+limited "$NBDKIT" -U - file "$tmp/disk" cache=none \
+  --run "nbdcopy '$tmp/src' \"\$uri\""
+copied
+limited "$NBDKIT" file cache=none -U - --filter=offset "file=$tmp/disk" \
+  offset=0 --run "nbdcopy '$tmp/src' \"\$uri\""
+copied
+
+# Arguments arrive as they were given.
+mkdir "$tmp/a  b"
+limited "$NBDKIT" file "$tmp/disk" --run 'test "$0" != "" && exit 7' -U - ||
+  [ $? = 7 ] || fail 'the command of --run'
+ln "$tmp/disk" "$tmp/a  b/\$x * 'y'"
+limited "$NBDKIT" -U - file "$tmp/a  b/\$x * 'y'" \
+  --run "nbdcopy '$tmp/src' \"\$uri\""
+copied
+
+case $NBDKIT in
+  */*) folder=$(cd "$(dirname "$NBDKIT")" && pwd) ;;
+  *) folder=$(dirname "$(command -v "$NBDKIT")") ;;
+esac
+export PATH=$folder:$PATH
+nbdkit file --dump-plugin | grep -qFx file_windowed=yes || fail 'by PATH'
+limited nbdcopy -- "$tmp/src" [ nbdkit --exit-with-parent file "$tmp/disk" \
+  cache=none ]
+copied
