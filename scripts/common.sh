@@ -1,0 +1,59 @@
+# What the scripts share: how they speak, and how they build.
+# shellcheck shell=bash
+
+set -euo pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+name=${0##*/}
+export LC_ALL=C.UTF-8
+
+step ()
+{
+  echo "==> $*"
+}
+
+die ()
+{
+  echo "$name: $*" >&2
+  exit 1
+}
+
+# bad_usage MESSAGE: status 2 tells a wrong command line from a failure.
+bad_usage ()
+{
+  echo "$name: $*; see $name --help" >&2
+  exit 2
+}
+
+# logged LOG COMMAND...: its output goes to LOG, its status to $status.  Not to
+# be called where the status of "logged" itself is asked for (if, ||, &&), for
+# there the shell forgets about errexit.
+logged ()
+{
+  local log=$1
+
+  shift
+  set +e
+  (set -e; "$@") >"$log" 2>&1 </dev/null
+  # shellcheck disable=SC2034
+  status=$?
+  set -e
+}
+
+# build FOLDER CONFIGURE-OPTION...: build there, out of tree.  A folder that
+# was configured with the same options before is re-used.
+build ()
+(
+  [ ! -e "$top/config.status" ] ||
+    die "the source folder is configured itself; run 'make distclean' there"
+  cd "$top"
+  autoreconf -i
+  mkdir -p "$1"
+  cd "$1"
+  shift
+  if [ ! -e config.status ] || [ "$(cat .options 2>/dev/null)" != "$*" ]; then
+    "$top/configure" "$@"
+    echo "$*" >.options
+  fi
+  make -j "$(nproc)"
+)
