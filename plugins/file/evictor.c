@@ -130,6 +130,7 @@ evictor_thread (void *arg)
   uint64_t requests = 0;
   unsigned quiet = 0;
 
+  pthread_setname_np (pthread_self (), "evictor");
   pthread_mutex_lock (&ev->lock);
   while (!ev->stopping) {
     bool did = false;
