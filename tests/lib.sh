@@ -96,7 +96,11 @@ cleanup ()
   trap '' INT TERM
   set +e
   # A server that was told to end waits for its clients.
-  [ -z "$client_up" ] || exec {client_in}>&- {client_out}<&-
+  if [ -n "$client_up" ]; then
+    exec {client_in}>&- {client_out}<&-
+    eventually 5 gone "$client_pid" || pids+=("$client_pid")
+  fi
+  exec 7>&-     # which may be on a file system to be unmounted, see fd=7
   if [ -s "$tmp/pid" ]; then
     pid=$(<"$tmp/pid")
     ! grep -qsF "$tmp" "/proc/$pid/cmdline" || pids+=("$pid")
