@@ -269,7 +269,7 @@ write_windowed (struct connection *c, const char *buf, uint32_t count,
     if (r == -1)
       report_write (c, n, offset);
     if (ev) {
-      evictor_wrote (ev, offset, n);
+      evictor_wrote (ev, &survey, offset, n);
       evictor_survey_done (ev, &survey);
     }
     if (r == -1) {
@@ -366,21 +366,35 @@ connection_flush (struct connection *c)
   return -1;
 }
 
+/* A page that zeroing has written to. */
+static void
+wrote_edge (struct connection *c, uint64_t offset)
+{
+  struct evictor *ev = c->disk->evictor;
+  struct survey survey;
+
+  if (ev == NULL)
+    return;
+  evictor_before (ev, &survey, true, offset, 1);
+  evictor_wrote (ev, &survey, offset, 1);
+  evictor_survey_done (ev, &survey);
+}
+
 int
 connection_zeroed (struct connection *c, uint64_t count, uint64_t offset,
                    bool fua)
 {
-  struct evictor *ev = c->disk->evictor;
+  const uint64_t page_size = sysconf (_SC_PAGESIZE);
   const uint64_t end = offset + count;
   int err;
 
   /* The kernel drops the pages that lie wholly in the range, and writes
    * zeroes to the partial ones at its ends.
    */
-  if (ev && count > 0) {
-    evictor_wrote (ev, offset, 1);
-    evictor_wrote (ev, end - 1, 1);
-  }
+  if (offset % page_size)
+    wrote_edge (c, offset);
+  if (end % page_size)
+    wrote_edge (c, end - 1);
   if (!fua)
     return 0;
 
@@ -399,15 +413,9 @@ connection_zeroed (struct connection *c, uint64_t count, uint64_t offset,
 void
 connection_prefetch (struct connection *c, uint32_t count, uint64_t offset)
 {
-  struct evictor *ev = c->disk->evictor;
-  struct survey survey;
-
-  if (ev)
-    evictor_before (ev, &survey, false, offset, count);
   /* A hint: what cannot be read now fails when it is really read. */
-  posix_fadvise (c->fd, offset, count, POSIX_FADV_WILLNEED);
-  if (ev) {
-    evictor_read (ev, &survey, offset, count);
-    evictor_survey_done (ev, &survey);
-  }
+  if (c->disk->evictor)
+    evictor_prefetch (c->disk->evictor, offset, count);
+  else
+    posix_fadvise (c->fd, offset, count, POSIX_FADV_WILLNEED);
 }

@@ -140,6 +140,28 @@ drop (struct evictor *ev, const struct extent_set *s)
   (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |                       \
    SYNC_FILE_RANGE_WAIT_AFTER)
 
+/* With preserve no sweep finds what could not be dropped, because it was
+ * still being read in, or by two at once.  It is tried again with what is
+ * coming.  Called without the lock, returns with it.
+ */
+static void
+retry_undropped (struct evictor *ev, const struct extent_set *s)
+{
+  struct extent_set left;
+  size_t i;
+
+  extent_set_init (&left, MAX_KEPT);
+  for (i = 0; i < s->nr; i++) {
+    if (residency_count (ev->fd, s->v[i].offset, s->v[i].length) != 0)
+      extent_set_add (&left, s->v[i].offset, s->v[i].length);
+  }
+
+  pthread_mutex_lock (&ev->lock);
+  for (i = 0; i < left.nr; i++)
+    extent_set_add (&ev->coming, left.v[i].offset, left.v[i].length);
+  extent_set_free (&left);
+}
+
 void
 eviction_evict_written (struct evictor *ev, bool redirtied)
 {
@@ -172,7 +194,10 @@ eviction_evict_written (struct evictor *ev, bool redirtied)
   if (!spare)
     drop (ev, &w->set);
   debug_window (ev, spare ? "kept" : "evicted", "write", w);
-  pthread_mutex_lock (&ev->lock);
+  if (!spare && ev->config.preserve)
+    retry_undropped (ev, &w->set);
+  else
+    pthread_mutex_lock (&ev->lock);
 
   ring_give_back (&ev->writes, w);
   pthread_cond_broadcast (&ev->progress);
@@ -216,7 +241,10 @@ eviction_evict_read (struct evictor *ev)
   if (!spare)
     drop (ev, &w->set);
   debug_window (ev, spare ? "kept" : "evicted", "read", w);
-  pthread_mutex_lock (&ev->lock);
+  if (!spare && ev->config.preserve)
+    retry_undropped (ev, &w->set);
+  else
+    pthread_mutex_lock (&ev->lock);
 
   ring_give_back (&ev->reads, w);
   pthread_cond_broadcast (&ev->progress);
@@ -339,9 +367,50 @@ eviction_collect_error (struct evictor *ev)
   return err != 0;
 }
 
+bool
+eviction_add_read (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const uint64_t size = ev->config.window_size;
+  bool sealed = false;
+
+  while (length > 0) {
+    uint64_t n = size - offset % size;
+    enum ring_result r;
+
+    if (n > length)
+      n = length;
+    while ((r = ring_add (&ev->reads, offset, n)) == RING_FULL &&
+           ev->reads.nr_sealed > 0)
+      eviction_evict_read (ev);
+    /* If it is full still, others are dropping all windows at this moment:
+     * this piece goes with the next sweep.
+     */
+    sealed |= r == RING_SEALED;
+    offset += n;
+    length -= n;
+  }
+  return sealed;
+}
+
+bool
+eviction_add_coming (struct evictor *ev)
+{
+  struct extent_set all = ev->coming;
+  bool sealed = false;
+  size_t i;
+
+  /* Adding releases the lock, so that others may add to it meanwhile. */
+  extent_set_init (&ev->coming, MAX_KEPT);
+  for (i = 0; i < all.nr; i++)
+    sealed |= eviction_add_read (ev, all.v[i].offset, all.v[i].length);
+  extent_set_free (&all);
+  return sealed;
+}
+
 void
 eviction_empty_rings (struct evictor *ev)
 {
+  eviction_add_coming (ev);
   ring_seal (&ev->writes);
   ring_seal (&ev->reads);
   while (ev->writes.nr_sealed > 0)

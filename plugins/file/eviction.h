@@ -48,6 +48,7 @@ struct evictor {
   struct extent_set failed;  /* writeback failed: not to be dropped */
   struct extent_set foreign; /* preserve: resident before we came */
   bool keep_all;             /* one of the two sets overflowed */
+  struct extent_set coming;  /* preserve: ours, but in no window yet */
 
   int readers;               /* connections that read */
   uint64_t requests;         /* counts up; to see whether it is idle */
@@ -75,6 +76,16 @@ void eviction_evict_written (struct evictor *ev, bool redirtied);
  * needed.
  */
 void eviction_evict_read (struct evictor *ev);
+
+/* Add a range that is clean to the ring of reads, in pieces that fit a
+ * window.  Returns whether that sealed one.  The role is not needed.
+ */
+bool eviction_add_read (struct evictor *ev, uint64_t offset, uint64_t length);
+
+/* Preserve: the same with all that was going to be ours and is in no
+ * window yet.
+ */
+bool eviction_add_coming (struct evictor *ev);
 
 /* Write back, wait for and drop everything in the rings.  Role held. */
 void eviction_empty_rings (struct evictor *ev);

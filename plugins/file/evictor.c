@@ -116,9 +116,13 @@ empty_disk (struct evictor *ev)
   eviction_sweep (ev);
   ring_trim (&ev->reads);
   ring_trim (&ev->writes);
-  pthread_mutex_unlock (&ev->lock);
-  resident = ev->config.preserve ? 0 : residency_count (ev->fd, 0, 0);
-  pthread_mutex_lock (&ev->lock);
+  if (ev->config.preserve)
+    resident = ev->coming.bytes;
+  else {
+    pthread_mutex_unlock (&ev->lock);
+    resident = residency_count (ev->fd, 0, 0);
+    pthread_mutex_lock (&ev->lock);
+  }
   leave_role (ev);
   return resident <= 0;
 }
@@ -208,6 +212,7 @@ evictor_new (int fd, const char *name, const struct evictor_config *config,
   ev->windows_to_count = WINDOWS_PER_COUNT;
   extent_set_init (&ev->failed, MAX_KEPT);
   extent_set_init (&ev->foreign, MAX_KEPT);
+  extent_set_init (&ev->coming, MAX_KEPT);
   ev->name = strdup (name);
   if (ev->name == NULL ||
       ring_init (&ev->reads, config->windows, config->window_size) == -1 ||
@@ -257,6 +262,7 @@ evictor_free (struct evictor *ev)
   ring_free (&ev->writes);
   extent_set_free (&ev->failed);
   extent_set_free (&ev->foreign);
+  extent_set_free (&ev->coming);
   pthread_cond_destroy (&ev->work);
   pthread_cond_destroy (&ev->progress);
   pthread_mutex_destroy (&ev->lock);
@@ -265,52 +271,88 @@ evictor_free (struct evictor *ev)
   free (ev);
 }
 
-void
-evictor_before (struct evictor *ev, struct survey *s, bool write,
-                uint64_t offset, uint64_t length)
+/* Take out of "set" what is resident because of us: what is in a window, or
+ * on its way there.  Lock held.
+ */
+static void
+subtract_ours (struct evictor *ev, struct extent_set *set)
 {
-  struct extent range;
-  struct extent_set theirs, missing;
+  ring_subtract_from (&ev->reads, set);
+  ring_subtract_from (&ev->writes, set);
+  extent_set_subtract (set, &ev->coming);
+}
+
+/* Claim what the survey found to be ours.  Lock held. */
+static void
+claim (struct evictor *ev, const struct survey *s)
+{
   size_t i;
 
-  if (!ev->config.preserve)
-    return;
+  /* What does not fit is dropped all the same, but may be taken for
+   * somebody else's meanwhile.
+   */
+  for (i = 0; i < s->ours.nr; i++)
+    extent_set_add (&ev->coming, s->ours.v[i].offset, s->ours.v[i].length);
+}
+
+/* Find out which part of a range is ours, and which part of that is in
+ * nobody's way of coming in yet.  "s" and "missing" start out empty here.
+ */
+static void
+survey (struct evictor *ev, struct survey *s, struct extent_set *missing,
+        bool write, uint64_t offset, uint64_t length)
+{
+  struct extent range;
+  struct extent_set theirs;
+  size_t i;
 
   extent_set_init (&s->ours, MAX_KEPT);
+  extent_set_init (missing, MAX_KEPT);
   extent_set_init (&theirs, MAX_KEPT);
-  extent_set_init (&missing, MAX_KEPT);
   range = ring_whole_pages (&ev->reads, offset, length);
   if (extent_set_add (&s->ours, range.offset, range.length) == -1 ||
       extent_set_add (&theirs, range.offset, range.length) == -1)
     goto out; /* no memory: nothing is ours */
 
-  /* What is in a window is resident because of us. */
   pthread_mutex_lock (&ev->lock);
-  ring_subtract_from (&ev->reads, &theirs);
-  ring_subtract_from (&ev->writes, &theirs);
+  subtract_ours (ev, &theirs);
   pthread_mutex_unlock (&ev->lock);
 
   /* If the kernel will not say, it is not ours to drop. */
   for (i = 0; i < theirs.nr; i++) {
     if (residency_missing (ev->fd, theirs.v[i].offset, theirs.v[i].length,
-                           &missing) == -1)
+                           missing) == -1)
       break;
   }
-  extent_set_subtract (&theirs, &missing);
-  extent_set_subtract (&s->ours, &theirs);
+  extent_set_subtract (&theirs, missing);
 
+  /* Once more, as another request may have brought it in meanwhile. */
+  pthread_mutex_lock (&ev->lock);
+  subtract_ours (ev, &theirs);
+  extent_set_subtract (&s->ours, &theirs);
+  claim (ev, s);
   /* A write's window holds all that was written, because it must be
    * waited for; what of it must not be dropped is remembered here.
    */
   if (write) {
-    pthread_mutex_lock (&ev->lock);
-    extent_set_subtract (&ev->foreign, &missing);
+    extent_set_subtract (&ev->foreign, &s->ours);
     eviction_keep (ev, &ev->foreign, &theirs);
-    pthread_mutex_unlock (&ev->lock);
   }
+  pthread_mutex_unlock (&ev->lock);
 
 out:
   extent_set_free (&theirs);
+}
+
+void
+evictor_before (struct evictor *ev, struct survey *s, bool write,
+                uint64_t offset, uint64_t length)
+{
+  struct extent_set missing;
+
+  if (!ev->config.preserve)
+    return;
+  survey (ev, s, &missing, write, offset, length);
   extent_set_free (&missing);
 }
 
@@ -353,29 +395,12 @@ window_sealed (struct evictor *ev)
   leave_role (ev);
 }
 
-/* Add to the ring of reads in pieces that fit a window.  Lock held. */
+/* Lock held. */
 static void
 add_read (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  const uint64_t size = ev->config.window_size;
-
-  while (length > 0) {
-    uint64_t n = size - offset % size;
-    enum ring_result r;
-
-    if (n > length)
-      n = length;
-    while ((r = ring_add (&ev->reads, offset, n)) == RING_FULL &&
-           ev->reads.nr_sealed > 0)
-      eviction_evict_read (ev);
-    if (r == RING_SEALED)
-      window_sealed (ev);
-    /* If RING_FULL, others are dropping all windows at this moment:
-     * this piece goes with the next sweep.
-     */
-    offset += n;
-    length -= n;
-  }
+  if (eviction_add_read (ev, offset, length))
+    window_sealed (ev);
 }
 
 /* Add what is clean and ours.  Lock held. */
@@ -390,6 +415,7 @@ add_clean (struct evictor *ev, const struct survey *s, uint64_t offset,
   else {
     for (i = 0; i < s->ours.nr; i++)
       add_read (ev, s->ours.v[i].offset, s->ours.v[i].length);
+    extent_set_subtract (&ev->coming, &s->ours);
   }
 }
 
@@ -401,6 +427,42 @@ evictor_read (struct evictor *ev, const struct survey *s, uint64_t offset,
   ev->unswept_reads = true;
   add_clean (ev, s, offset, length);
   pthread_mutex_unlock (&ev->lock);
+}
+
+/* With preserve, what is read ahead is claimed, and goes into a window when
+ * a request has read it, as it could not be dropped while it is still
+ * coming in.  Where there is too much of it, it is not going to be read.
+ */
+static void
+prefetch_ours (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  struct extent_set missing;
+  struct survey s;
+  size_t i;
+
+  survey (ev, &s, &missing, false, offset, length);
+  for (i = 0; i < missing.nr; i++)
+    posix_fadvise (ev->fd, missing.v[i].offset, missing.v[i].length,
+                   POSIX_FADV_WILLNEED);
+  extent_set_free (&missing);
+  extent_set_free (&s.ours);
+
+  begin_request (ev);
+  if (ev->coming.bytes > ev->config.windows * ev->config.window_size &&
+      eviction_add_coming (ev))
+    window_sealed (ev);
+  pthread_mutex_unlock (&ev->lock);
+}
+
+void
+evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  if (ev->config.preserve)
+    prefetch_ours (ev, offset, length);
+  else {
+    posix_fadvise (ev->fd, offset, length, POSIX_FADV_WILLNEED);
+    evictor_read (ev, NULL, offset, length);
+  }
 }
 
 void
@@ -428,7 +490,8 @@ wait_for_slot (struct evictor *ev)
 }
 
 void
-evictor_wrote (struct evictor *ev, uint64_t offset, uint64_t length)
+evictor_wrote (struct evictor *ev, const struct survey *s, uint64_t offset,
+               uint64_t length)
 {
   enum ring_result r;
 
@@ -441,6 +504,8 @@ evictor_wrote (struct evictor *ev, uint64_t offset, uint64_t length)
       break;
     wait_for_slot (ev);
   }
+  if (ev->config.preserve)
+    extent_set_subtract (&ev->coming, &s->ours);
   if (r == RING_SEALED)
     window_sealed (ev);
   pthread_mutex_unlock (&ev->lock);

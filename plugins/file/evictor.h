@@ -69,7 +69,13 @@ void evictor_wrote_through (struct evictor *ev, const struct survey *s,
  * in its window's turn.  Waits while the ring is full.  length > 0 and
  * <= window_size.
  */
-void evictor_wrote (struct evictor *ev, uint64_t offset, uint64_t length);
+void evictor_wrote (struct evictor *ev, const struct survey *s, uint64_t offset,
+                    uint64_t length);
+
+/* Have the kernel bring in [offset, offset+length), without waiting for it.
+ * A hint: errors are ignored.
+ */
+void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
 
 /* A connection reads this disk (+1), or has closed (-1).  Each may have
  * its readahead resident.
