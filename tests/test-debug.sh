@@ -41,7 +41,7 @@ ask flush
 told 1 'sealed .*[^0-9]10 requests, 10 extents, 40960 bytes'
 
 sealed=$(grep -c 'sealed .* window' "$tmp/log")
-ask write 16M 4M
+ask write 16M 8M
 client_stop
 told $((sealed + 4)) 'sealed .* window'
 told $((sealed + 4)) 'evicted .* window'

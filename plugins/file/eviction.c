@@ -200,7 +200,7 @@ eviction_evict_written (struct evictor *ev, bool redirtied)
     pthread_mutex_lock (&ev->lock);
 
   ring_give_back (&ev->writes, w);
-  pthread_cond_broadcast (&ev->progress);
+  pthread_cond_signal (&ev->slot);
 }
 
 /* A sequential reader's window ends in the middle of a folio that its
@@ -247,7 +247,6 @@ eviction_evict_read (struct evictor *ev)
     pthread_mutex_lock (&ev->lock);
 
   ring_give_back (&ev->reads, w);
-  pthread_cond_broadcast (&ev->progress);
 }
 
 /* Start the writeback of a sealed window.  Role held, so that the window
@@ -293,14 +292,17 @@ eviction_sweep (struct evictor *ev)
   }
 }
 
-/* The bytes of page cache that are as they should be: the rings, and the
- * readahead of every reader, which the kernel may double.
+/* The bytes of page cache that are as they should be: the ring of writes,
+ * the half of the ring of reads that is in use, and the readahead of every
+ * reader, which the kernel may double.  The other half of the ring of reads
+ * is for what comes in before the next count.
  */
 static uint64_t
 allowance (const struct evictor *ev)
 {
-  return 2 * ev->config.windows * ev->config.window_size +
-         2 * ev->readers * ev->config.read_ahead;
+  const uint64_t ring = ev->config.windows * ev->config.window_size;
+
+  return ring + ring / 2 + 2 * ev->readers * ev->config.read_ahead;
 }
 
 /* Whether the file has more resident than windows and readahead explain.

@@ -32,9 +32,10 @@ struct evictor {
   struct evictor_config config;
   struct wberr *errors; /* has its own atomics */
 
-  pthread_mutex_t lock;    /* guards all below */
-  pthread_cond_t work;     /* to the thread: there is something to do */
-  pthread_cond_t progress; /* to all: a slot or the role is free */
+  pthread_mutex_t lock; /* guards all below */
+  pthread_cond_t work;  /* to the thread: there is something to do */
+  pthread_cond_t role;  /* to those who want the role: it goes on */
+  pthread_cond_t slot;  /* to one writer: there is room in the ring */
 
   bool thread_tried; /* someone has started the thread, or could not */
   bool has_thread;

@@ -72,14 +72,14 @@ take_role (struct evictor *ev)
   unsigned ticket = ev->role_next++;
 
   while (ev->role_serving != ticket)
-    pthread_cond_wait (&ev->progress, &ev->lock);
+    pthread_cond_wait (&ev->role, &ev->lock);
 }
 
 static void
 leave_role (struct evictor *ev)
 {
   ev->role_serving++;
-  pthread_cond_broadcast (&ev->progress);
+  pthread_cond_broadcast (&ev->role);
 }
 
 /* ---- the thread ---- */
@@ -223,7 +223,8 @@ evictor_new (int fd, const char *name, const struct evictor_config *config,
   pthread_condattr_init (&attr);
   pthread_condattr_setclock (&attr, CLOCK_MONOTONIC);
   pthread_cond_init (&ev->work, &attr);
-  pthread_cond_init (&ev->progress, NULL);
+  pthread_cond_init (&ev->role, NULL);
+  pthread_cond_init (&ev->slot, NULL);
   pthread_condattr_destroy (&attr);
   return ev;
 
@@ -264,7 +265,8 @@ evictor_free (struct evictor *ev)
   extent_set_free (&ev->foreign);
   extent_set_free (&ev->coming);
   pthread_cond_destroy (&ev->work);
-  pthread_cond_destroy (&ev->progress);
+  pthread_cond_destroy (&ev->role);
+  pthread_cond_destroy (&ev->slot);
   pthread_mutex_destroy (&ev->lock);
   close (ev->fd);
   free (ev->name);
@@ -481,7 +483,7 @@ static void
 wait_for_slot (struct evictor *ev)
 {
   if (ev->has_thread || role_is_taken (ev))
-    pthread_cond_wait (&ev->progress, &ev->lock);
+    pthread_cond_wait (&ev->slot, &ev->lock);
   else {
     take_role (ev);
     eviction_evict_written (ev, false);
@@ -494,6 +496,7 @@ evictor_wrote (struct evictor *ev, const struct survey *s, uint64_t offset,
                uint64_t length)
 {
   enum ring_result r;
+  bool waited = false;
 
   begin_request (ev);
   while ((r = ring_add (&ev->writes, offset, length)) == RING_FULL) {
@@ -503,7 +506,13 @@ evictor_wrote (struct evictor *ev, const struct survey *s, uint64_t offset,
     if (ring_oldest_serial (&ev->writes) == UINT64_MAX)
       break;
     wait_for_slot (ev);
+    waited = true;
   }
+  /* A slot has room for many requests, but waking all writers for each
+   * slot would mostly send them back to sleep: one wakes the next.
+   */
+  if (waited)
+    pthread_cond_signal (&ev->slot);
   if (ev->config.preserve)
     extent_set_subtract (&ev->coming, &s->ours);
   if (r == RING_SEALED)

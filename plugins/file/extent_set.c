@@ -1,6 +1,6 @@
 /* A sorted set of byte ranges, merged where they touch.
  *
- * A sorted array rather than a tree: the sets are small (256 extents in
+ * A sorted array rather than a tree: the sets are small (512 extents in
  * a window), appending to the end is the common case, and moving a few
  * kilobytes is cheaper than following pointers.
  *

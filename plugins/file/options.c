@@ -34,7 +34,7 @@ struct options options = {
   .cache = CACHE_DEFAULT,
   .fadvise = POSIX_FADV_NORMAL,
   .cache_windows = 8,
-  .cache_window_size = 1024 * 1024,
+  .cache_window_size = 2 * 1024 * 1024,
 };
 
 const char options_help[] =
@@ -50,7 +50,7 @@ const char options_help[] =
   "fadvise=normal|random|sequential\n"
   "                           Hint to the kernel's readahead.\n"
   "cache-windows=N            Windows of a disk's ring (default 8).\n"
-  "cache-window-size=SIZE     Size of a window (default 1M).";
+  "cache-window-size=SIZE     Size of a window (default 2M).";
 
 /* Under which names they were given, or NULL.  The command line's strings
  * live as long as nbdkit.

@@ -15,9 +15,9 @@
 #include "extent_set.h"
 
 /* A window is sealed when it holds this many extents, however small.
- * With 4K random writes that is 1 MiB, the default window size.
+ * With 4K random writes that is 2 MiB, the default window size.
  */
-#define WINDOW_MAX_EXTENTS 256
+#define WINDOW_MAX_EXTENTS 512
 
 /* A batch of extents.  While it is in the ring it belongs to the ring;
  * ring_take hands it to the caller, until ring_give_back.
