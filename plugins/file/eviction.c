@@ -54,12 +54,8 @@ void
 eviction_keep (struct evictor *ev, struct extent_set *kept,
                const struct extent_set *set)
 {
-  size_t i;
-
-  for (i = 0; i < set->nr; i++) {
-    if (extent_set_add (kept, set->v[i].offset, set->v[i].length) == -1)
-      ev->keep_all = true;
-  }
+  if (extent_set_union (kept, set) == -1)
+    ev->keep_all = true;
 }
 
 /* Tell of a writeback error that sync_file_range reported somewhere in
@@ -157,8 +153,7 @@ retry_undropped (struct evictor *ev, const struct extent_set *s)
   }
 
   pthread_mutex_lock (&ev->lock);
-  for (i = 0; i < left.nr; i++)
-    extent_set_add (&ev->coming, left.v[i].offset, left.v[i].length);
+  extent_set_union (&ev->coming, &left);
   extent_set_free (&left);
 }
 

@@ -23,7 +23,7 @@
 #define MAX_KEPT 65536
 
 /* The page cache of the whole file is counted once in this many windows. */
-#define WINDOWS_PER_COUNT 4
+#define WINDOWS_PER_COUNT 2
 
 struct evictor {
   /* Constant after evictor_new. */

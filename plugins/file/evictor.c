@@ -245,8 +245,6 @@ no_memory:
 void
 evictor_free (struct evictor *ev)
 {
-  unsigned i;
-
   pthread_mutex_lock (&ev->lock);
   ev->stopping = true;
   pthread_cond_signal (&ev->work);
@@ -254,11 +252,7 @@ evictor_free (struct evictor *ev)
   if (ev->has_thread)
     pthread_join (ev->thread, NULL);
 
-  pthread_mutex_lock (&ev->lock);
-  for (i = 0; i < IDLE_ATTEMPTS && ev->active; i++)
-    ev->active = !empty_disk (ev);
-  pthread_mutex_unlock (&ev->lock);
-
+  evictor_empty (ev);
   ring_free (&ev->reads);
   ring_free (&ev->writes);
   extent_set_free (&ev->failed);
@@ -274,27 +268,27 @@ evictor_free (struct evictor *ev)
 }
 
 /* Take out of "set" what is resident because of us: what is in a window, or
- * on its way there.  Lock held.
+ * on its way there.  But a window of writes has all that was written, also
+ * to the pages of others.  Lock held.
  */
 static void
 subtract_ours (struct evictor *ev, struct extent_set *set)
 {
-  ring_subtract_from (&ev->reads, set);
-  ring_subtract_from (&ev->writes, set);
-  extent_set_subtract (set, &ev->coming);
-}
+  struct extent_set known, others;
 
-/* Claim what the survey found to be ours.  Lock held. */
-static void
-claim (struct evictor *ev, const struct survey *s)
-{
-  size_t i;
-
-  /* What does not fit is dropped all the same, but may be taken for
-   * somebody else's meanwhile.
-   */
-  for (i = 0; i < s->ours.nr; i++)
-    extent_set_add (&ev->coming, s->ours.v[i].offset, s->ours.v[i].length);
+  extent_set_init (&known, MAX_KEPT);
+  extent_set_init (&others, MAX_KEPT);
+  if (extent_set_union (&known, set) == 0 &&
+      extent_set_union (&others, set) == 0) {
+    extent_set_subtract (&known, &ev->foreign);
+    extent_set_subtract (&others, &known);
+    ring_subtract_from (&ev->reads, set);
+    ring_subtract_from (&ev->writes, set);
+    extent_set_subtract (set, &ev->coming);
+    extent_set_union (set, &others);
+  }
+  extent_set_free (&known);
+  extent_set_free (&others);
 }
 
 /* Find out which part of a range is ours, and which part of that is in
@@ -332,7 +326,10 @@ survey (struct evictor *ev, struct survey *s, struct extent_set *missing,
   pthread_mutex_lock (&ev->lock);
   subtract_ours (ev, &theirs);
   extent_set_subtract (&s->ours, &theirs);
-  claim (ev, s);
+  /* What does not fit is dropped all the same, but may be taken for
+   * somebody else's meanwhile.
+   */
+  extent_set_union (&ev->coming, &s->ours);
   /* A write's window holds all that was written, because it must be
    * waited for; what of it must not be dropped is remembered here.
    */
@@ -554,12 +551,22 @@ evictor_flushed (struct evictor *ev)
   pthread_mutex_unlock (&ev->lock);
 }
 
+/* Readahead that is still coming in cannot be dropped before it is there,
+ * so that is waited for, half a second at most.
+ */
 void
 evictor_empty (struct evictor *ev)
 {
+  long ms;
+
   pthread_mutex_lock (&ev->lock);
-  if (ev->active)
-    empty_disk (ev);
+  for (ms = 1; ev->active && !empty_disk (ev) && ms <= 256; ms *= 2) {
+    const struct timespec t = { .tv_nsec = ms * 1000000 };
+
+    pthread_mutex_unlock (&ev->lock);
+    nanosleep (&t, NULL);
+    pthread_mutex_lock (&ev->lock);
+  }
   pthread_mutex_unlock (&ev->lock);
 }
 

@@ -210,3 +210,15 @@ extent_set_subtract (struct extent_set *s, const struct extent_set *other)
     extent_set_remove (s, other->v[i].offset, other->v[i].length);
   }
 }
+
+int
+extent_set_union (struct extent_set *s, const struct extent_set *other)
+{
+  size_t i;
+
+  for (i = 0; i < other->nr; i++) {
+    if (extent_set_add (s, other->v[i].offset, other->v[i].length) == -1)
+      return -1;
+  }
+  return 0;
+}

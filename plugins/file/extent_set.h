@@ -60,6 +60,11 @@ void extent_set_remove (struct extent_set *s, uint64_t offset, uint64_t length);
 /* Take every extent of "other" out of "s". */
 void extent_set_subtract (struct extent_set *s, const struct extent_set *other);
 
+/* Add every extent of "other" to "s".  Returns as extent_set_add; some may
+ * have been added.
+ */
+int extent_set_union (struct extent_set *s, const struct extent_set *other);
+
 /* Index of the first extent that ends after "offset" (the one that holds
  * it, or the next one up), or s->nr where there is none.  O(log nr).
  */
