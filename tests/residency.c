@@ -3,6 +3,8 @@
  *   residency FILE      print how many now
  *   residency -w FILE   look every 2 ms until SIGTERM, then print the most
  *   residency -d FILE   write the file back and drop its pages
+ *   residency -m FILE   print a 1 for each page that is, a 0 for each that is
+ *                       not
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -43,28 +45,53 @@ die (const char *what)
   exit (EXIT_FAILURE);
 }
 
-/* For kernels before 6.5, which have no cachestat(2). */
-static uint64_t
-count_by_mincore (int fd)
+/* One byte a page, of which bit 0 says whether it is resident.  To be freed
+ * by the caller.
+ */
+static unsigned char *
+page_map (int fd, uint64_t *pages)
 {
   size_t page = sysconf (_SC_PAGESIZE);
   off_t size = lseek (fd, 0, SEEK_END);
-  uint64_t pages, i, n = 0;
   unsigned char *vec;
   void *map;
 
   if (size == -1)
     die ("lseek");
+  *pages = ((uint64_t) size + page - 1) / page;
+  vec = malloc (*pages + 1);
+  if (vec == NULL)
+    die ("malloc");
   if (size == 0)
-    return 0;
-  pages = ((uint64_t) size + page - 1) / page;
-  vec = malloc (pages);
+    return vec;
   map = mmap (NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
-  if (vec == NULL || map == MAP_FAILED || mincore (map, size, vec) == -1)
+  if (map == MAP_FAILED || mincore (map, size, vec) == -1)
     die ("mincore");
+  munmap (map, size);
+  return vec;
+}
+
+static void
+print_map (int fd)
+{
+  uint64_t pages, i;
+  unsigned char *vec = page_map (fd, &pages);
+
+  for (i = 0; i < pages; ++i)
+    putchar (vec[i] & 1 ? '1' : '0');
+  putchar ('\n');
+  free (vec);
+}
+
+/* For kernels before 6.5, which have no cachestat(2). */
+static uint64_t
+count_by_mincore (int fd)
+{
+  uint64_t pages, i, n = 0;
+  unsigned char *vec = page_map (fd, &pages);
+
   for (i = 0; i < pages; ++i)
     n += vec[i] & 1;
-  munmap (map, size);
   free (vec);
   return n;
 }
@@ -111,7 +138,7 @@ main (int argc, char *argv[])
   int fd, err;
 
   if (argc != 2 && argc != 3) {
-    fprintf (stderr, "usage: residency [-w | -d] FILE\n");
+    fprintf (stderr, "usage: residency [-w | -d | -m] FILE\n");
     exit (EXIT_FAILURE);
   }
   fd = open (argv[argc - 1], O_RDONLY | O_CLOEXEC);
@@ -127,6 +154,8 @@ main (int argc, char *argv[])
       die ("posix_fadvise");
     }
   }
+  else if (strcmp (how, "-m") == 0)
+    print_map (fd);
   else if (strcmp (how, "-w") == 0)
     printf ("%" PRIu64 "\n", watch (fd));
   else
