@@ -14,6 +14,7 @@ builddir=${builddir:-.}
 
 pids=()        # processes to end
 mounts=()      # folders that may be mounted
+under_pids=()  # processes that mounts are on
 immutable=()   # files to make changeable again
 under=()       # a command to run the server under, such as strace
 client_up=
@@ -118,6 +119,11 @@ cleanup ()
   done
   losetup -nlO NAME,BACK-FILE 2>/dev/null | while read -r name file; do
     [[ $file != "$tmp"/* ]] || losetup -d "$name"
+  done
+  # What mounts were on.
+  for i in "${under_pids[@]}"; do
+    kill "$i" 2>/dev/null
+    eventually 5 gone "$i" || kill -KILL "$i" 2>/dev/null
   done
   [ -z "$tmp" ] || rm -rf --one-file-system "$tmp"
   exit "$status"

@@ -1,0 +1,166 @@
+# The fault rig's disk, for the scripts here: a loop device on a file that
+# nbdfuse shows of a disk in memory that refuses writes on demand (see
+# faulty-plugin.c), with a file system on it.
+#
+#   file system ─▶ loop device ─▶ nbdfuse ─▶ nbdkit ─▶ faulty-plugin
+#
+# The loop device uses direct I/O: there is no page cache below the file
+# system's own, so what the file system wrote was written.
+#
+# It is taken down from the top, and the disk accepts writes again before, so
+# that nothing waits for a layer that is gone.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+srcdir=${srcdir:-$here/..}
+builddir=${builddir:-$srcdir}
+NBDKIT=${NBDKIT:-$builddir/../nbdkit}
+
+# shellcheck source=../lib.sh
+. "$srcdir/lib.sh"
+
+history="$builddir/faults/history"
+faulty="$builddir/faults/.libs/nbdkit-faulty-plugin.so"
+control="$tmp/control"
+disk_pid=
+fuse_pid=
+mnt="$tmp/mnt"          # where the file system is mounted
+mkdir "$mnt"
+
+# disk_says LETTER: which writes the disk refuses, see control.h.
+disk_says ()
+{
+  printf '%s\0' "$1" | dd of="$control" conv=notrunc status=none
+}
+
+disk_is_up ()
+{
+  [ -s "$tmp/fuse.pid" ] || gone "$fuse_pid"
+}
+
+# disk_up SIZE: afterwards $device is the disk.
+disk_up ()
+{
+  need_root
+  need nbdfuse losetup fusermount3
+  [ -e /dev/fuse ] || lacks "needs FUSE"
+  [ -x "$history" ] || lacks "needs $history: set builddir, make check TESTS="
+  [ -e "$faulty" ] || lacks "needs $faulty: make check TESTS="
+
+  truncate -s 4096 "$control"
+  disk_says -
+  mkdir "$tmp/fuse"
+  # In sessions of their own: Ctrl-C is for this script, which takes them
+  # down in order.  The system's nbdkit, as this is not what is tested.
+  setsid nbdkit -f --exit-with-parent -P "$tmp/disk.pid" -U "$tmp/disk.sock" \
+    "$faulty" "size=$1" "control=$control" 2>"$tmp/disk.log" &
+  disk_pid=$!
+  eventually 10 test -s "$tmp/disk.pid" || fail "$(<"$tmp/disk.log")"
+  setsid nbdfuse -C 2 -P "$tmp/fuse.pid" "$tmp/fuse/disk" \
+    "nbd+unix:///?socket=$tmp/disk.sock" 2>"$tmp/fuse.log" &
+  fuse_pid=$!
+  eventually 10 disk_is_up || fail "nbdfuse does not start"
+  [ -e "$tmp/fuse/disk" ] || fail "$(<"$tmp/fuse.log")"
+  attach "$tmp/fuse/disk" --direct-io=on
+}
+
+# Take the mount of a folder away, whatever it takes.
+unmount ()
+{
+  mountpoint -q "$1" 2>/dev/null || return 0
+  eventually 10 umount "$1" 2>/dev/null || umount -l "$1"
+}
+
+fuse_gone ()
+{
+  fusermount3 -u "$tmp/fuse" 2>/dev/null || ! mountpoint -q "$tmp/fuse"
+}
+
+# If nbdfuse no longer answers, the kernel lets go of those who wait for it.
+fuse_abort ()
+{
+  local number
+
+  number=$(awk -v at="$tmp/fuse" '$5 == at { sub(/.*:/, "", $3); print $3 }' \
+    /proc/self/mountinfo)
+  [ -z "$number" ] || echo 1 >"/sys/fs/fuse/connections/$number/abort"
+  umount -l "$tmp/fuse"
+}
+
+disk_down ()
+{
+  [ -n "$disk_pid" ] || return 0
+  disk_says -
+  unmount "$mnt"
+  if [ -n "${device:-}" ]; then
+    losetup -d "$device"
+  fi
+  eventually 5 fuse_gone || fuse_abort
+  [ -z "$fuse_pid" ] || end "$fuse_pid"
+  end "$disk_pid"
+  disk_pid=
+  fuse_pid=
+  device=
+}
+
+# end PID: a process of ours.
+end ()
+{
+  kill "$1" 2>/dev/null || return 0
+  eventually 5 gone "$1" || kill -KILL "$1"
+  wait "$1" 2>/dev/null || true
+}
+
+returns ()
+{
+  return "$1"
+}
+
+# The clients and the server end first, as they hold the file; then the
+# disk; then all that lib.sh knows of.
+faults_cleanup ()
+{
+  local status=$? pid
+
+  trap '' INT TERM
+  set +e
+  [ ! -e "$control" ] || disk_says -
+  for pid in $(jobs -p); do
+    case $pid in
+      "$disk_pid" | "$fuse_pid") ;;
+      *) end "$pid" ;;
+    esac
+  done
+  disk_down
+  returns "$status"
+  cleanup
+}
+
+trap faults_cleanup EXIT
+
+# make_fs TYPE: a new file system on the disk, mounted on $mnt.
+make_fs ()
+{
+  need "mkfs.$1"
+  case $1 in
+    ext4) mkfs.ext4 -q -F "$device" ;;
+    xfs) mkfs.xfs -q -f "$device" ;;
+    btrfs) mkfs.btrfs -q -f "$device" >/dev/null ;;
+  esac || fail "mkfs.$1"
+  mount_fs "$1"
+}
+
+mount_fs ()
+{
+  mount -t "$1" "$device" "$mnt" || fail "cannot mount $1"
+}
+
+# number NAME WORDS: of "a=1 b=2 ...".
+number ()
+{
+  [[ " $2 " =~ \ $1=([0-9]+)\  ]] || fail "no $1 in: $2"
+  echo "${BASH_REMATCH[1]}"
+}

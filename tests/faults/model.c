@@ -1,0 +1,408 @@
+/* What the bytes of an export may be on the disk, see model.h.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+#include "stamp.h"
+
+static void *
+need (void *p)
+{
+  if (p == NULL) {
+    perror ("model");
+    exit (EXIT_FAILURE);
+  }
+  return p;
+}
+
+static uint64_t
+segment_end (const struct model *m, size_t i)
+{
+  return i + 1 < m->nr_segments ? m->segments[i + 1].start : m->size;
+}
+
+/* Index of the segment that holds offset < size. */
+static size_t
+find (const struct model *m, uint64_t offset)
+{
+  size_t low = 0, high = m->nr_segments;
+
+  while (high - low > 1) {
+    size_t middle = low + (high - low) / 2;
+
+    if (m->segments[middle].start <= offset)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* Let a segment begin at offset.  Returns its index. */
+static size_t
+split (struct model *m, uint64_t offset)
+{
+  struct segment *s;
+  size_t i;
+
+  if (offset == m->size)
+    return m->nr_segments;
+  i = find (m, offset);
+  if (m->segments[i].start == offset)
+    return i;
+
+  m->segments = need (
+    realloc (m->segments, (m->nr_segments + 1) * sizeof *m->segments));
+  s = &m->segments[i];
+  memmove (s + 1, s, (m->nr_segments - i) * sizeof *s);
+  m->nr_segments++;
+  s[1].start = offset;
+  s[1].changes = need (malloc (s->nr * sizeof *s->changes));
+  memcpy (s[1].changes, s->changes, s->nr * sizeof *s->changes);
+  return i + 1;
+}
+
+static void
+append (struct segment *s, uint32_t change)
+{
+  s->changes = need (realloc (s->changes, (s->nr + 1) * sizeof *s->changes));
+  s->changes[s->nr++] = change;
+}
+
+static uint32_t
+new_change (struct model *m, enum change_kind kind)
+{
+  m->changes = need (
+    realloc (m->changes, (m->nr_changes + 1) * sizeof *m->changes));
+  m->changes[m->nr_changes] = (struct change){ .kind = kind };
+  return m->nr_changes++;
+}
+
+void
+model_init (struct model *m, uint64_t history, uint64_t size, bool filled)
+{
+  memset (m, 0, sizeof *m);
+  m->history = history;
+  m->size = size;
+  m->segments = need (calloc (1, sizeof *m->segments));
+  m->nr_segments = 1;
+  m->segments[0].promised_to = -1;
+  append (&m->segments[0], new_change (m, filled ? CHANGE_WRITE : CHANGE_ZERO));
+  m->changes[0].ok = true;
+}
+
+void
+model_free (struct model *m)
+{
+  size_t i;
+
+  for (i = 0; i < m->nr_segments; i++)
+    free (m->segments[i].changes);
+  free (m->segments);
+  free (m->changes);
+}
+
+uint64_t
+model_now (struct model *m)
+{
+  return ++m->clock;
+}
+
+uint32_t
+model_change (struct model *m, enum change_kind kind, uint64_t offset,
+              uint64_t count)
+{
+  uint32_t change = new_change (m, kind);
+  size_t i, last;
+
+  m->changes[change].sent = model_now (m);
+  i = split (m, offset);
+  last = split (m, offset + count);
+  for (; i < last; i++)
+    append (&m->segments[i], change);
+  return change;
+}
+
+void
+model_changed (struct model *m, uint32_t change, bool ok)
+{
+  m->changes[change].done = model_now (m);
+  m->changes[change].ok = ok;
+}
+
+/* ---- promises ---- */
+
+static void
+promise (struct segment *s, size_t i, enum opinion o, int connection)
+{
+  if (i > s->promised[o]) {
+    s->promised[o] = i;
+    s->promised_to = connection;
+  }
+}
+
+void
+model_promise_change (struct model *m, uint32_t change, uint64_t offset,
+                      uint64_t count, int connection)
+{
+  size_t i = split (m, offset), last = split (m, offset + count), j;
+  int o;
+
+  /* A trim that is on the disk may still have done nothing. */
+  if (m->changes[change].kind == CHANGE_TRIM)
+    return;
+  for (; i < last; i++) {
+    struct segment *s = &m->segments[i];
+
+    for (j = s->nr; j-- > 0;) {
+      if (s->changes[j] == change) {
+        for (o = 0; o < OPINIONS; o++)
+          promise (s, j, o, connection);
+        break;
+      }
+    }
+  }
+}
+
+/* The latest change of a segment that a flush promises, or 0. */
+static size_t
+latest_covered (const struct model *m, const struct segment *s, uint64_t sent,
+                uint64_t told)
+{
+  size_t j;
+
+  for (j = s->nr; j-- > 1;) {
+    const struct change *c = &m->changes[s->changes[j]];
+
+    if (c->ok && c->done < sent && c->sent > told && c->kind != CHANGE_TRIM)
+      return j;
+  }
+  return 0;
+}
+
+void
+model_promise_all (struct model *m, uint64_t sent, int connection)
+{
+  size_t i;
+  int o;
+
+  for (i = 0; i < m->nr_segments; i++) {
+    struct segment *s = &m->segments[i];
+
+    for (o = 0; o < OPINIONS; o++)
+      promise (s, latest_covered (m, s, sent, m->told[connection][o]), o,
+               connection);
+  }
+}
+
+void
+model_told (struct model *m, int connection, bool by_flush)
+{
+  uint64_t now = model_now (m);
+
+  m->told[connection][LENIENT] = now;
+  if (by_flush)
+    m->told[connection][STRICT] = now;
+}
+
+void
+model_reopened (struct model *m, int connection)
+{
+  int o, i;
+
+  for (o = 0; o < OPINIONS; o++) {
+    for (i = 0; i < MAX_CONNECTIONS; i++) {
+      if (m->told[i][o] > m->told[connection][o])
+        m->told[connection][o] = m->told[i][o];
+    }
+  }
+}
+
+/* ---- bytes ---- */
+
+static uint64_t
+word_of (const struct model *m, uint32_t change, uint64_t offset)
+{
+  return m->changes[change].kind == CHANGE_WRITE
+           ? stamp (m->history, change, offset & ~UINT64_C (7))
+           : 0;
+}
+
+void
+model_fill (const struct model *m, uint32_t change, unsigned char *buf,
+            uint64_t count, uint64_t offset)
+{
+  uint64_t i, word = 0;
+
+  for (i = 0; i < count; i++, offset++) {
+    if (i == 0 || offset % 8 == 0)
+      word = word_of (m, change, offset);
+    buf[i] = stamp_byte (word, offset);
+  }
+}
+
+/* Whether one of the changes of a segment, from the "first", left this
+ * byte there.
+ */
+static bool
+is_one_of (const struct model *m, const struct segment *s, size_t first,
+           unsigned char byte, uint64_t offset)
+{
+  size_t j;
+
+  for (j = s->nr; j-- > first;) {
+    if (byte == stamp_byte (word_of (m, s->changes[j], offset), offset))
+      return true;
+  }
+  return false;
+}
+
+/* How many bytes of buf, all in one segment, are none of those. */
+static uint64_t
+count_others (const struct model *m, const struct segment *s, size_t first,
+              const unsigned char *buf, uint64_t count, uint64_t offset)
+{
+  uint64_t i, others = 0, word = 0;
+
+  for (i = 0; i < count; i++) {
+    if (i == 0 || (offset + i) % 8 == 0)
+      word = word_of (m, s->changes[s->nr - 1], offset + i);
+    if (buf[i] != stamp_byte (word, offset + i) &&
+        !is_one_of (m, s, first, buf[i], offset + i))
+      others++;
+  }
+  return others;
+}
+
+/* A range that was lost, for people. */
+static void
+print_loss (const struct model *m, const struct segment *s, size_t promised,
+            const unsigned char *buf, uint64_t count, uint64_t offset,
+            FILE *report)
+{
+  const struct change *c = &m->changes[s->changes[promised]];
+  size_t j;
+
+  fprintf (report,
+           "[%" PRIu64 ", %" PRIu64 "): change %" PRIu32 " (sent %" PRIu64
+           ", done %" PRIu64 "), promised to connection %d, is not there",
+           offset, offset + count, s->changes[promised], c->sent, c->done,
+           s->promised_to);
+  for (j = promised; j-- > 0;) {
+    if (count_others (m, s, j, buf, count, offset) == 0) {
+      fprintf (report, "; change %" PRIu32 " is", s->changes[j]);
+      break;
+    }
+  }
+  fprintf (report, "\n");
+}
+
+uint64_t
+model_lost (const struct model *m, enum opinion opinion,
+            const unsigned char *buf, uint64_t count, uint64_t offset,
+            FILE *report)
+{
+  uint64_t end = offset + count, lost = 0;
+  size_t i;
+
+  for (i = find (m, offset); offset < end; i++) {
+    const struct segment *s = &m->segments[i];
+    uint64_t n = segment_end (m, i) - offset, others;
+
+    if (n > end - offset)
+      n = end - offset;
+    others = count_others (m, s, s->promised[opinion], buf, n, offset);
+    if (others > 0 && report)
+      print_loss (m, s, s->promised[opinion], buf, n, offset, report);
+    lost += others;
+    buf += n;
+    offset += n;
+  }
+  return lost;
+}
+
+uint64_t
+model_stale (const struct model *m, const unsigned char *buf, uint64_t count,
+             uint64_t offset)
+{
+  uint64_t end = offset + count, stale = 0;
+  size_t i;
+
+  for (i = find (m, offset); offset < end; i++) {
+    const struct segment *s = &m->segments[i];
+    uint64_t n = segment_end (m, i) - offset;
+
+    if (n > end - offset)
+      n = end - offset;
+    stale += count_others (m, s, latest_covered (m, s, UINT64_MAX, 0), buf, n,
+                           offset);
+    buf += n;
+    offset += n;
+  }
+  return stale;
+}
+
+/* ---- files ---- */
+
+int
+model_save (const struct model *m, const char *name)
+{
+  FILE *fp = fopen (name, "w");
+  size_t i;
+
+  if (fp == NULL)
+    return -1;
+  fwrite (m, sizeof *m, 1, fp);
+  fwrite (m->changes, sizeof *m->changes, m->nr_changes, fp);
+  fwrite (m->segments, sizeof *m->segments, m->nr_segments, fp);
+  for (i = 0; i < m->nr_segments; i++)
+    fwrite (m->segments[i].changes, sizeof (uint32_t), m->segments[i].nr, fp);
+  if (ferror (fp)) {
+    fclose (fp);
+    errno = EIO;
+    return -1;
+  }
+  return fclose (fp) == EOF ? -1 : 0;
+}
+
+static void *
+read_array (FILE *fp, size_t size, size_t nr)
+{
+  void *p = need (calloc (nr, size));
+
+  if (fread (p, size, nr, fp) != nr) {
+    fprintf (stderr, "model: the file ends too early\n");
+    exit (EXIT_FAILURE);
+  }
+  return p;
+}
+
+int
+model_load (struct model *m, const char *name)
+{
+  FILE *fp = fopen (name, "r");
+  struct model *saved;
+  size_t i;
+
+  if (fp == NULL)
+    return -1;
+  saved = read_array (fp, sizeof *m, 1);
+  *m = *saved;
+  free (saved);
+  m->changes = read_array (fp, sizeof *m->changes, m->nr_changes);
+  m->segments = read_array (fp, sizeof *m->segments, m->nr_segments);
+  for (i = 0; i < m->nr_segments; i++)
+    m->segments[i].changes = read_array (fp, sizeof (uint32_t),
+                                         m->segments[i].nr);
+  fclose (fp);
+  return 0;
+}

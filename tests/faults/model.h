@@ -1,0 +1,116 @@
+/* What the bytes of an export may be on the disk, given what the server
+ * acknowledged, promised and told.
+ *
+ * A flush that succeeds promises all writes that were done, on whatever
+ * connection, before it was sent, except to a client that has been told:
+ * when its flush failed, what it knew of until then may be lost, and later
+ * flushes do not bring it back.  A FUA request promises itself.  Of a byte
+ * that was promised the disk must hold that value or a later one, whether
+ * that later one was promised, acknowledged, in flight, or failed.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FAULTS_MODEL_H
+#define FAULTS_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define MAX_CONNECTIONS 4
+
+enum change_kind {
+  CHANGE_WRITE,
+  CHANGE_ZERO,
+  CHANGE_TRIM, /* afterwards: zeroes, or what was there */
+};
+
+/* A request that changes bytes. */
+struct change {
+  enum change_kind kind;
+  uint64_t sent, done; /* in ticks of the model's clock */
+  bool ok;
+};
+
+/* There are two opinions on which failures count as told:
+ * - that of a flush, and that of a FUA request;
+ * - that of a flush only, since a FUA request fails for its own sake.
+ */
+enum opinion { LENIENT, STRICT, OPINIONS };
+
+/* Bytes with the same history. */
+struct segment {
+  uint64_t start;
+  uint32_t *changes; /* oldest first */
+  size_t nr;
+  size_t promised[OPINIONS]; /* index in changes */
+  int promised_to;           /* connection, for messages; -1: nobody */
+};
+
+struct model {
+  uint64_t history; /* seed: which stamps */
+  uint64_t size, clock;
+  struct change *changes;
+  size_t nr_changes;
+  struct segment *segments; /* sorted, without gaps */
+  size_t nr_segments;
+  uint64_t told[MAX_CONNECTIONS][OPINIONS]; /* when, last */
+};
+
+/* All of the disk is zeroes, or stamps of change 0 if "filled", and that
+ * is on the disk.
+ */
+void model_init (struct model *m, uint64_t history, uint64_t size, bool filled);
+void model_free (struct model *m);
+
+/* A tick. */
+uint64_t model_now (struct model *m);
+
+/* A change is being sent.  Returns its number.  Changes that are in flight
+ * together must not overlap.
+ */
+uint32_t model_change (struct model *m, enum change_kind kind, uint64_t offset,
+                       uint64_t count);
+
+/* ... and was answered.  Does not know about FUA. */
+void model_changed (struct model *m, uint32_t change, bool ok);
+
+/* A FUA request succeeded. */
+void model_promise_change (struct model *m, uint32_t change, uint64_t offset,
+                           uint64_t count, int connection);
+
+/* A flush succeeded that was sent at the time "sent". */
+void model_promise_all (struct model *m, uint64_t sent, int connection);
+
+/* A flush, or a FUA request, failed. */
+void model_told (struct model *m, int connection, bool by_flush);
+
+/* The connection was closed and opened again: it need not be told of what
+ * others were told before.
+ */
+void model_reopened (struct model *m, int connection);
+
+/* Fill buf with what a change writes at offset. */
+void model_fill (const struct model *m, uint32_t change, unsigned char *buf,
+                 uint64_t count, uint64_t offset);
+
+/* How many of the bytes in buf are neither what was promised nor later.
+ * Prints the ranges to "report" unless it is NULL.
+ */
+uint64_t model_lost (const struct model *m, enum opinion opinion,
+                     const unsigned char *buf, uint64_t count, uint64_t offset,
+                     FILE *report);
+
+/* How many of them are older than the latest that was acknowledged. */
+uint64_t model_stale (const struct model *m, const unsigned char *buf,
+                      uint64_t count, uint64_t offset);
+
+/* To a file and back.  Only good for model_lost.  Return 0, or -1 with errno.
+ */
+int model_save (const struct model *m, const char *name);
+int model_load (struct model *m, const char *name);
+
+#endif /* FAULTS_MODEL_H */

@@ -1,0 +1,64 @@
+/* The bytes that the rig writes.  Each 8 of them say which write they come
+ * from and where they belong, and are recognised as data by the disk.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FAULTS_STAMP_H
+#define FAULTS_STAMP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define STAMP_MARK UINT64_C (0x7ada)
+
+/* The 8 bytes at "offset", a multiple of 8, of write "id" of a history. */
+static inline uint64_t
+stamp (uint64_t history, uint64_t id, uint64_t offset)
+{
+  uint64_t z = history * UINT64_C (0x9e3779b97f4a7c15) +
+               id * UINT64_C (0xd1342543de82ef95) +
+               offset * UINT64_C (0x2545f4914f6cdd1d);
+
+  z = (z ^ (z >> 30)) * UINT64_C (0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C (0x94d049bb133111eb);
+  z ^= z >> 31;
+  return (z << 16) | STAMP_MARK;
+}
+
+/* One byte of it. */
+static inline unsigned char
+stamp_byte (uint64_t word, uint64_t offset)
+{
+  unsigned char bytes[sizeof word];
+
+  memcpy (bytes, &word, sizeof word);
+  return bytes[offset % sizeof word];
+}
+
+/* Whether there are stamps in a block of a disk: two in a row, which other
+ * contents have once in 2^32 times.
+ */
+static inline bool
+has_stamps (const void *buf, size_t count)
+{
+  const char *p = buf;
+  bool before = false;
+  uint64_t word;
+
+  for (; count >= sizeof word; p += sizeof word, count -= sizeof word) {
+    bool here;
+
+    memcpy (&word, p, sizeof word);
+    here = (word & 0xffff) == STAMP_MARK;
+    if (here && before)
+      return true;
+    before = here;
+  }
+  return false;
+}
+
+#endif /* FAULTS_STAMP_H */

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# On a disk of 50 MB/s, which no client waits for, writers are held back by the
+# full ring: the page cache stays within the bound, no request hangs, and the
+# data is right.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh"
+need_root
+need fio nbdfuse nbdcopy jq mkfs.ext4
+[ -e /dev/fuse ] || skip 'the kernel has no FUSE'
+
+page=$(getconf PAGESIZE)
+size=$((96 * 1048576))
+
+# The disk: memory behind a rate limit, as a file, as a loop device.
+mkdir "$tmp/fuse" "$tmp/slow"
+"$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory 256M rate=400M \
+  2>"$tmp/slow.log" &
+under_pids+=($!)
+eventually 20 test -S "$tmp/slow.sock" || fail 'no slow server'
+mounts+=("$tmp/fuse")
+nbdfuse "$tmp/fuse/disk" "nbd+unix:///?socket=$tmp/slow.sock" \
+  2>"$tmp/fuse.log" &
+under_pids+=($!)
+eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
+mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 "$tmp/fuse/disk" ||
+  fail 'mkfs.ext4'
+mounts+=("$tmp/slow")
+mount -o loop "$tmp/fuse/disk" "$tmp/slow" || fail 'mount'
+truncate -s $size "$tmp/slow/disk"
+
+# held_back JOBS REQUEST-SIZE RW: for four seconds.
+held_back ()
+{
+  local most bytes limit longest watcher
+
+  bytes=$(numfmt --from=iec "${2^^}")
+  limit=$(((32 * 1048576 + $1 * 8 * bytes) / page))
+  "$builddir/residency" -w "$tmp/slow/disk" >"$tmp/most" &
+  watcher=$!
+  pids+=("$watcher")
+  limited fio --name=slow --ioengine=nbd --uri="$uri" --rw="$3" --bs="$2" \
+    --numjobs="$1" --iodepth=8 --size=$size --time_based --runtime=4 \
+    --norandommap --group_reporting --output-format=json \
+    --output="$tmp/fio.json" >"$tmp/fio" 2>&1 || fail "fio: $(<"$tmp/fio")"
+  kill "$watcher"
+  wait "$watcher" || :
+  most=$(<"$tmp/most")
+  [ "$most" -gt 0 ] || fail 'nothing was seen in the cache'
+  [ "$most" -le "$limit" ] ||
+    fail "$*: $most pages were cached, not $limit at most"
+
+  # Not a matter of speed: without back-pressure a writer waits until all
+  # that was cached has gone to the disk.
+  longest=$(sed -n '/^{/,$p' "$tmp/fio.json" |
+    jq '.jobs[0].write.clat_ns.max / 1e9 | floor')
+  [ "$longest" -lt 10 ] || fail "$*: a request took $longest seconds"
+}
+
+start_nbdkit file "$tmp/slow/disk" cache=none
+held_back 4 4k randwrite
+held_back 2 1m write
+empty_soon "$tmp/slow/disk" 'two seconds after the last connection'
+
+random_file "$tmp/src" $size
+limited nbdcopy --flush "$tmp/src" "$uri"
+empty_soon "$tmp/slow/disk" 'after a copy'
+stop_nbdkit
+same "$tmp/src" "$tmp/slow/disk"
