@@ -327,7 +327,9 @@ sweep_if_over (struct evictor *ev)
   pthread_mutex_lock (&ev->lock);
 
   if (resident >= 0)
-    ev->stubborn = resident;
+    ev->stubborn = (uint64_t) resident > allowance (ev)
+                     ? resident - allowance (ev)
+                     : 0;
   else /* cannot count, so do it as rarely as now */
     ev->windows_to_count = ev->config.windows;
 }

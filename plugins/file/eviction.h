@@ -56,7 +56,7 @@ struct evictor {
   bool active;               /* something may be resident */
   bool unswept_reads;        /* reads since the file was last swept */
   unsigned windows_to_count; /* windows until the page cache is counted */
-  uint64_t stubborn;         /* bytes that the last sweep left behind */
+  uint64_t stubborn;         /* bytes over the allowance that would not go */
 };
 
 /* All of these are called with the lock, and return with it, but release
