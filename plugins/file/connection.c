@@ -174,14 +174,18 @@ skip_fua (struct connection *c)
   wberr_next (&c->disk->errors, &c->fua_cursor);
 }
 
-/* Fail a FUA request for an error that was noted before. */
+/* Fail a FUA request for an error that was noted before, or since it began
+ * at "mark".
+ */
 static int
-tell_fua (struct connection *c)
+tell_fua (struct connection *c, uint64_t mark)
 {
   int err;
 
   wberr_listen (&c->disk->errors);
   err = wberr_next (&c->disk->errors, &c->fua_cursor);
+  if (err == 0)
+    err = wberr_since (&c->disk->errors, mark);
   if (err == 0)
     return 0;
   errno = err;
@@ -309,6 +313,7 @@ write_fua (struct connection *c, const char *buf, uint32_t count,
            uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
+  const uint64_t mark = wberr_mark (&c->disk->errors);
   struct survey survey;
   int r, err;
 
@@ -325,7 +330,7 @@ write_fua (struct connection *c, const char *buf, uint32_t count,
   if (ev)
     evictor_survey_done (ev, &survey);
   if (r == 0)
-    return tell_fua (c);
+    return tell_fua (c, mark);
   skip_fua (c);
   errno = err;
   return -1;
@@ -335,15 +340,24 @@ int
 connection_write (struct connection *c, const void *buf, uint32_t count,
                   uint64_t offset, bool fua)
 {
-  return fua ? write_fua (c, buf, count, offset)
-             : write_windowed (c, buf, count, offset);
+  int r;
+
+  if (fua)
+    return write_fua (c, buf, count, offset);
+  wberr_write_begins (&c->disk->errors);
+  r = write_windowed (c, buf, count, offset);
+  wberr_write_ends (&c->disk->errors);
+  return r;
 }
 
 int
 connection_flush (struct connection *c)
 {
+  struct wberr *errors = &c->disk->errors;
+  uint64_t begin = wberr_flush_begins (errors);
   int r = fdatasync (c->fd);
   int err = errno, noted;
+  bool repeated;
 
   if (c->disk->evictor)
     evictor_flushed (c->disk->evictor);
@@ -351,13 +365,15 @@ connection_flush (struct connection *c)
   /* One failure is enough for both what this description and what the
    * disk knows: mostly it is the same error.
    */
-  wberr_listen (&c->disk->errors);
-  noted = wberr_tell_flush (&c->disk->errors, &c->flush_cursor);
-  wberr_next (&c->disk->errors, &c->fua_cursor);
+  wberr_listen (errors);
+  noted = wberr_tell_flush (errors, &c->flush_cursor, &repeated);
+  wberr_next (errors, &c->fua_cursor);
   if (r == 0 && noted == 0)
     return 0;
   if (r == 0)
     err = noted;
+  if (r == -1 || !repeated)
+    wberr_flush_failed (errors, begin, err);
   errno = err;
   nbdkit_error ("%s: flush: data that was written earlier could not be "
                 "written back: %m",
@@ -386,6 +402,7 @@ connection_zeroed (struct connection *c, uint64_t count, uint64_t offset,
 {
   const uint64_t page_size = sysconf (_SC_PAGESIZE);
   const uint64_t end = offset + count;
+  const uint64_t mark = wberr_mark (&c->disk->errors);
   int err;
 
   /* The kernel drops the pages that lie wholly in the range, and writes
@@ -399,7 +416,7 @@ connection_zeroed (struct connection *c, uint64_t count, uint64_t offset,
     return 0;
 
   if (fdatasync (c->fd) == 0)
-    return tell_fua (c);
+    return tell_fua (c, mark);
   err = errno;
   nbdkit_error ("%s: syncing after zeroing %" PRIu64 " bytes at offset %" PRIu64
                 ": %m",

@@ -13,7 +13,8 @@
 #include "wberr.h"
 
 #define ERRNO_BITS 16
-#define ERRNO_MASK ((1 << ERRNO_BITS) - 1)
+#define ERRNO_MASK 0x7fff
+#define REPEATED 0x8000 /* noted by wberr_flush_failed */
 
 int
 wberr_ask (int fd)
@@ -50,14 +51,14 @@ wberr_free (struct wberr *e)
   pthread_mutex_destroy (&e->lock);
 }
 
-/* Note an error. */
+/* Note an error, an errno value that may have REPEATED with it. */
 static void
 note (struct wberr *e, int err)
 {
   uint64_t old = atomic_load (&e->latest), new;
 
   do
-    new = (((old >> ERRNO_BITS) + 1) << ERRNO_BITS) | (err & ERRNO_MASK);
+    new = (((old >> ERRNO_BITS) + 1) << ERRNO_BITS) | err;
   while (!atomic_compare_exchange_weak (&e->latest, &old, new));
 }
 
@@ -90,26 +91,50 @@ wberr_heard (struct wberr *e, int err)
     note (e, err);
 }
 
-int
-wberr_next (struct wberr *e, wberr_cursor *cursor)
+/* What is past the cursor, with REPEATED, or 0. */
+static int
+next (struct wberr *e, wberr_cursor *cursor)
 {
   uint64_t latest = atomic_load (&e->latest);
 
   /* Nearly always true, and cheaper than an exchange. */
   if (atomic_load (cursor) == latest)
     return 0;
-  return atomic_exchange (cursor, latest) == latest ? 0 : latest & ERRNO_MASK;
+  if (atomic_exchange (cursor, latest) == latest)
+    return 0;
+  return latest & (ERRNO_MASK | REPEATED);
 }
 
 int
-wberr_tell_flush (struct wberr *e, wberr_cursor *cursor)
+wberr_next (struct wberr *e, wberr_cursor *cursor)
+{
+  return next (e, cursor) & ERRNO_MASK;
+}
+
+int
+wberr_tell_flush (struct wberr *e, wberr_cursor *cursor, bool *repeated)
 {
   uint64_t latest = atomic_load (&e->latest);
-  int err = wberr_next (e, cursor);
+  int err = next (e, cursor);
 
   if (err)
     atomic_store (&e->told, latest);
-  return err;
+  *repeated = err & REPEATED;
+  return err & ERRNO_MASK;
+}
+
+uint64_t
+wberr_mark (struct wberr *e)
+{
+  return atomic_load (&e->latest);
+}
+
+int
+wberr_since (struct wberr *e, uint64_t mark)
+{
+  uint64_t latest = atomic_load (&e->latest);
+
+  return latest == mark ? 0 : latest & ERRNO_MASK;
 }
 
 int
@@ -118,4 +143,29 @@ wberr_untold (struct wberr *e)
   uint64_t latest = atomic_load (&e->latest);
 
   return latest == atomic_load (&e->told) ? 0 : latest & ERRNO_MASK;
+}
+
+void
+wberr_write_begins (struct wberr *e)
+{
+  atomic_fetch_add (&e->begun, 1);
+}
+
+void
+wberr_write_ends (struct wberr *e)
+{
+  atomic_fetch_add (&e->ended, 1);
+}
+
+uint64_t
+wberr_flush_begins (struct wberr *e)
+{
+  return atomic_load (&e->ended);
+}
+
+void
+wberr_flush_failed (struct wberr *e, uint64_t begin, int err)
+{
+  if (atomic_load (&e->begun) != begin)
+    note (e, err | REPEATED);
 }

@@ -28,6 +28,8 @@ struct wberr {
    */
   _Atomic uint64_t latest;
   _Atomic uint64_t told; /* value of "latest" last told to a flush */
+  /* Writes, zeroes and trims that have begun, and that have ended. */
+  _Atomic uint64_t begun, ended;
 };
 
 /* A connection's place in the history of errors. */
@@ -67,8 +69,31 @@ uint64_t wberr_sample (struct wberr *e);
  */
 int wberr_next (struct wberr *e, wberr_cursor *cursor);
 
-/* As wberr_next, for a flush: the error counts as told. */
-int wberr_tell_flush (struct wberr *e, wberr_cursor *cursor);
+/* As wberr_next, for a flush: the error counts as told.  "repeated" says
+ * whether it was noted by wberr_flush_failed.
+ */
+int wberr_tell_flush (struct wberr *e, wberr_cursor *cursor, bool *repeated);
+
+/* A mark in the history, and the errno of the latest error noted since, or
+ * 0.  A FUA request fails for errors while it was in progress, since they
+ * may be about its own data, whoever else was told.
+ */
+uint64_t wberr_mark (struct wberr *e);
+int wberr_since (struct wberr *e, uint64_t mark);
+
+/* A request that makes data dirty begins, and ends. */
+void wberr_write_begins (struct wberr *e);
+void wberr_write_ends (struct wberr *e);
+
+/* A flush begins.  Returns what it hands to wberr_flush_failed. */
+uint64_t wberr_flush_begins (struct wberr *e);
+
+/* A flush that began at "begin" has failed with the errno value err.  A
+ * write that was in progress meanwhile may have lost pages too, which the
+ * kernel has told of now: before the write was acknowledged, so that the
+ * flush was not about it.  Then the next flush fails again.
+ */
+void wberr_flush_failed (struct wberr *e, uint64_t begin, int err);
 
 /* The errno of the latest error if no flush was told of it, or 0. */
 int wberr_untold (struct wberr *e);

@@ -135,9 +135,9 @@ finish (struct connection *c, enum result r, uint64_t offset, uint64_t count,
   }
 }
 
-int
-zero_range (struct connection *c, uint32_t count, uint64_t offset,
-            bool may_trim, bool fast, bool fua)
+static int
+do_zero (struct connection *c, uint32_t count, uint64_t offset, bool may_trim,
+         bool fast, bool fua)
 {
   struct disk *d = c->disk;
   enum result r = NEXT;
@@ -163,10 +163,28 @@ zero_range (struct connection *c, uint32_t count, uint64_t offset,
 }
 
 int
+zero_range (struct connection *c, uint32_t count, uint64_t offset,
+            bool may_trim, bool fast, bool fua)
+{
+  int r;
+
+  wberr_write_begins (&c->disk->errors);
+  r = do_zero (c, count, offset, may_trim, fast, fua);
+  wberr_write_ends (&c->disk->errors);
+  return r;
+}
+
+int
 zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
 {
-  enum result r = try_method (c, &c->disk->can_punch_hole, punch_hole,
-                              "punching a hole", offset, count);
+  enum result r;
+  int ret;
 
-  return r == NEXT ? 0 : finish (c, r, offset, count, fua);
+  wberr_write_begins (&c->disk->errors);
+  r = try_method (c, &c->disk->can_punch_hole, punch_hole, "punching a hole",
+                  offset, count);
+
+  ret = r == NEXT ? 0 : finish (c, r, offset, count, fua);
+  wberr_write_ends (&c->disk->errors);
+  return ret;
 }
