@@ -20,6 +20,7 @@
 #include <inttypes.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,6 +30,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <libnbd.h>
@@ -56,18 +58,21 @@ struct request {
   unsigned char *buf;
 };
 
-/* A flush that succeeded while others of its connection were in flight,
- * of which one may be the one that tells of an error.
+/* No history has more requests. */
+#define MAX_HELD 256
+
+/* A flush or FUA request that succeeded while others of its connection
+ * were in flight, of which one may be the one that tells of an error.
  */
 struct held {
-  uint64_t sent;
-  unsigned others; /* bits: indexes of requests */
+  struct request request; /* a copy */
+  unsigned others;        /* bits: indexes of requests */
 };
 
 struct connection {
   struct nbd_handle *nbd;
   struct request requests[IN_FLIGHT];
-  struct held held[2 * IN_FLIGHT];
+  struct held held[MAX_HELD];
   int nr_held;
   /* Writes that the disk had refused when the latest flush that failed
    * was sent.  It waited for them all, so it told of them all.
@@ -180,6 +185,15 @@ make (const char *name, const char *seed)
 
 /* ---- answers ---- */
 
+static void
+promise (int c, const struct request *rq)
+{
+  if (rq->what == FLUSH)
+    model_promise_all (&model, rq->sent, c);
+  else
+    model_promise_change (&model, rq->change, rq->offset, rq->count, c);
+}
+
 /* Request i was answered: promise what waited for it alone. */
 static void
 release_held (int c, int i)
@@ -193,64 +207,61 @@ release_held (int c, int i)
       h++;
       continue;
     }
-    model_promise_all (&model, conn->held[h].sent, c);
+    promise (c, &conn->held[h].request);
     conn->held[h] = conn->held[--conn->nr_held];
   }
 }
 
 static void
-hold (int c, uint64_t sent)
+hold (int c, const struct request *rq)
 {
   struct connection *conn = &connections[c];
   struct held *held = &conn->held[conn->nr_held++];
   int i;
 
-  held->sent = sent;
+  held->request = *rq;
   held->others = 0;
   for (i = 0; i < IN_FLIGHT; i++) {
-    const struct request *rq = &conn->requests[i];
+    const struct request *other = &conn->requests[i];
 
-    if (rq->busy && (rq->what == FLUSH || rq->fua))
+    if (other->busy && (other->what == FLUSH || other->fua))
       held->others |= 1U << i;
   }
 }
 
 static void
+told (int c, bool by_flush)
+{
+  reported++;
+  model_told (&model, c, by_flush);
+  if (connections[c].told == atomic_load (&control->refused))
+    told_twice++;
+}
+
+static void
 flush_answered (int c, struct request *rq, bool ok)
 {
-  struct connection *conn = &connections[c];
-
   if (ok) {
-    hold (c, rq->sent);
+    hold (c, rq);
     return;
   }
-  reported++;
-  model_told (&model, c, true);
-  if (conn->told == atomic_load (&control->refused))
-    told_twice++;
+  told (c, true);
   /* Only of a disk that is well again it is known that what it refused
    * came before the flush.
    */
-  conn->told = rq->refused;
+  connections[c].told = rq->refused;
 }
 
 static void
 change_answered (int c, struct request *rq, bool ok)
 {
   model_changed (&model, rq->change, ok);
-  if (!rq->fua) {
-    if (!ok)
-      failed_writes++;
-    return;
-  }
-  if (ok) {
-    model_promise_change (&model, rq->change, rq->offset, rq->count, c);
-    return;
-  }
-  reported++;
-  model_told (&model, c, false);
-  if (connections[c].told == atomic_load (&control->refused))
-    told_twice++;
+  if (!rq->fua)
+    failed_writes += !ok;
+  else if (ok)
+    hold (c, rq);
+  else
+    told (c, false);
 }
 
 static void
@@ -264,7 +275,11 @@ read_answered (struct request *rq, bool ok)
   }
   wrong += model_lost (&model, LENIENT, rq->buf, rq->count, rq->offset,
                        stderr) > 0;
-  stale += model_stale (&model, rq->buf, rq->count, rq->offset) > 0;
+  if (model_stale (&model, rq->buf, rq->count, rq->offset) > 0) {
+    stale++;
+    if (trace)
+      fprintf (stderr, "%4" PRIu64 " that read was stale\n", model.clock);
+  }
 }
 
 static void
@@ -706,6 +721,7 @@ check (const char *name, const char *model_name, const char *device)
 {
   unsigned char *buf;
   uint64_t lenient, strict, forgotten;
+  struct statfs fs;
   int fd = open (name, O_RDONLY | O_CLOEXEC);
 
   if (fd == -1)
@@ -716,8 +732,10 @@ check (const char *name, const char *model_name, const char *device)
   if (buf == NULL)
     die ("malloc");
   read_all (fd, name, buf, model.size, 0);
+  if (fstatfs (fd, &fs) == -1)
+    die (name);
   forgotten = model_lost (&model, STRICT, buf, model.size, 0, NULL);
-  if (forgotten)
+  if (forgotten && fs.f_type == EXT4_SUPER_MAGIC)
     take_what_ext4_forgot (fd, device, buf);
   close (fd);
 

@@ -155,7 +155,6 @@ model_promise_change (struct model *m, uint32_t change, uint64_t offset,
                       uint64_t count, int connection)
 {
   size_t i = split (m, offset), last = split (m, offset + count), j;
-  int o;
 
   /* A trim that is on the disk may still have done nothing. */
   if (m->changes[change].kind == CHANGE_TRIM)
@@ -163,13 +162,11 @@ model_promise_change (struct model *m, uint32_t change, uint64_t offset,
   for (; i < last; i++) {
     struct segment *s = &m->segments[i];
 
-    for (j = s->nr; j-- > 0;) {
-      if (s->changes[j] == change) {
-        for (o = 0; o < OPINIONS; o++)
-          promise (s, j, o, connection);
-        break;
-      }
-    }
+    for (j = s->nr; j-- > 0 && s->changes[j] != change;)
+      ;
+    promise (s, j, STRICT, connection);
+    if (m->changes[change].sent > m->told[connection][LENIENT])
+      promise (s, j, LENIENT, connection);
   }
 }
 

@@ -35,9 +35,11 @@ struct change {
   bool ok;
 };
 
-/* There are two opinions on which failures count as told:
- * - that of a flush, and that of a FUA request;
- * - that of a flush only, since a FUA request fails for its own sake.
+/* There are two opinions on when data is lost silently:
+ * - lenient: if its client heard of no error, neither from a flush nor from a
+ *   FUA request, since it sent that data;
+ * - strict: a FUA request that fails tells only of its own data; and one that
+ *   succeeds promises its data, whatever other requests have told.
  */
 enum opinion { LENIENT, STRICT, OPINIONS };
 
