@@ -398,11 +398,10 @@ wrote_edge (struct connection *c, uint64_t offset)
 
 int
 connection_zeroed (struct connection *c, uint64_t count, uint64_t offset,
-                   bool fua)
+                   bool fua, uint64_t mark)
 {
   const uint64_t page_size = sysconf (_SC_PAGESIZE);
   const uint64_t end = offset + count;
-  const uint64_t mark = wberr_mark (&c->disk->errors);
   int err;
 
   /* The kernel drops the pages that lie wholly in the range, and writes

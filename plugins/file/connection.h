@@ -58,10 +58,11 @@ int connection_write (struct connection *c, const void *buf, uint32_t count,
 int connection_flush (struct connection *c);
 
 /* After zero or trim changed the file: account for the partial pages at
- * its ends, and with "fua" put it on the disk.  Returns as connection_write.
+ * its ends, and with "fua" put it on the disk.  "mark" is wberr_mark from
+ * before the change.  Returns as connection_write.
  */
 int connection_zeroed (struct connection *c, uint64_t count, uint64_t offset,
-                       bool fua);
+                       bool fua, uint64_t mark);
 
 /* A request that puts data on the disk, other than a flush, failed with
  * errno err: keep in memory what may be nowhere else.  The next flush fails

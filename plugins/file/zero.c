@@ -122,11 +122,11 @@ try_method (struct connection *c, atomic_bool *can, method *do_it,
 
 static int
 finish (struct connection *c, enum result r, uint64_t offset, uint64_t count,
-        bool fua)
+        bool fua, uint64_t mark)
 {
   switch (r) {
   case DONE:
-    return connection_zeroed (c, count, offset, fua);
+    return connection_zeroed (c, count, offset, fua, mark);
   case NEXT:
     errno = EOPNOTSUPP;
     return -1;
@@ -140,6 +140,7 @@ do_zero (struct connection *c, uint32_t count, uint64_t offset, bool may_trim,
          bool fast, bool fua)
 {
   struct disk *d = c->disk;
+  const uint64_t mark = wberr_mark (&d->errors);
   enum result r = NEXT;
 
   if (may_trim)
@@ -149,7 +150,7 @@ do_zero (struct connection *c, uint32_t count, uint64_t offset, bool may_trim,
    * which is not fast.  On a file they only change the extent tree.
    */
   if (fast && d->is_block)
-    return finish (c, r, offset, count, fua);
+    return finish (c, r, offset, count, fua, mark);
   if (r == NEXT)
     r = try_method (c, &d->can_zero_range, zero_blocks, "zeroing blocks",
                     offset, count);
@@ -159,7 +160,7 @@ do_zero (struct connection *c, uint32_t count, uint64_t offset, bool may_trim,
   if (r == NEXT)
     r = try_method (c, &d->can_blkzeroout, blkzeroout, "BLKZEROOUT", offset,
                     count);
-  return finish (c, r, offset, count, fua);
+  return finish (c, r, offset, count, fua, mark);
 }
 
 int
@@ -177,6 +178,7 @@ zero_range (struct connection *c, uint32_t count, uint64_t offset,
 int
 zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
 {
+  const uint64_t mark = wberr_mark (&c->disk->errors);
   enum result r;
   int ret;
 
@@ -184,7 +186,7 @@ zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
   r = try_method (c, &c->disk->can_punch_hole, punch_hole, "punching a hole",
                   offset, count);
 
-  ret = r == NEXT ? 0 : finish (c, r, offset, count, fua);
+  ret = r == NEXT ? 0 : finish (c, r, offset, count, fua, mark);
   wberr_write_ends (&c->disk->errors);
   return ret;
 }
