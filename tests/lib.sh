@@ -133,11 +133,38 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# Take down what a script that was killed left under this folder: a mount that
+# nobody serves any more makes mkfs and others fail. The name of a temporary
+# folder says which process it belongs to.
+sweep ()
+{
+  local left owner name file at
+
+  for left in "$1"/windowed-file-*-??????; do
+    owner=${left%-*}
+    owner=${owner##*-}
+    if [ ! -d "$left" ] || [ -e "/proc/$owner" ]; then
+      continue
+    fi
+    say "taking down what process $owner left in $left"
+    pkill -KILL -f -- "$left" || :
+    tac /proc/self/mounts | while read -r _ at _; do
+      [[ $at != "$left"/* ]] || umount -l "$at" || :
+    done
+    losetup -nlO NAME,BACK-FILE | while read -r name file; do
+      [[ $file != "$left"/* ]] || losetup -d "$name" || :
+    done
+    rm -rf --one-file-system "$left" || :
+  done
+}
+
 # The temporary folder must be on a file system that has a page cache.
 for folder in "${TMPDIR:-/var/tmp}" /var/tmp; do
   case $(stat -f -c %T "$folder") in
     tmpfs | ramfs) ;;
-    *) tmp=$(mktemp -d "$folder/windowed-file-XXXXXX"); break ;;
+    *) sweep "$folder"
+      tmp=$(mktemp -d "$folder/windowed-file-$$-XXXXXX")
+      break ;;
   esac
 done
 [ -n "$tmp" ] || lacks "needs a TMPDIR that is not on tmpfs"
