@@ -1,12 +1,12 @@
-# What the test-reads-*.sh tests have in common: with cache=none, reading and
-# mixed loads leave no page cached, and few while they run.
+# What test-mixed.sh and the test-reads-*.sh tests have in common: with
+# cache=none a load leaves no page cached, and few while it runs.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh"
+. "${srcdir:-.}/lib.sh" || exit
 need fio nbdcopy cmp cachestats
 
 size=$((128 * 1048576))
@@ -24,70 +24,91 @@ read_ahead ()
   echo $((kb * 1024))
 }
 
-# load FILE CONNECTIONS REQUEST-SIZE FIO-OPTION...: for two seconds, watching
-# from the first on, so that a warm cache has been emptied by then.
-load ()
+# watched FILE LIMIT COMMAND...: the most that was cached while it ran.  What is
+# in the cache at first, because the test put it there, has one second to go.
+watched ()
 {
-  local file=$1 jobs=$2 bytes limit most watcher depth=4
+  local file=$1 limit=$2 most watcher delay=0
 
-  bytes=$(numfmt --from=iec "${3^^}")
-  limit=$(((32 * 1048576 + jobs * depth * bytes +
-            jobs * 2 * $(read_ahead "$file")) / page))
-  { sleep 1; exec "$builddir/residency" -w "$file"; } >"$tmp/most" &
+  is_empty "$file" || delay=1
+  { sleep $delay; exec "$builddir/residency" -w "$file"; } >"$tmp/most" &
   watcher=$!
   pids+=("$watcher")
-  limited fio --name=load --ioengine=nbd --uri="$uri" --bs="$3" \
-    --numjobs="$jobs" --iodepth=$depth --size=$size --time_based --runtime=2 \
-    --group_reporting --norandommap "${@:4}" >"$tmp/fio" 2>&1 ||
-    fail "fio: $(<"$tmp/fio")"
+  limited "${@:3}" >"$tmp/out" 2>&1 || fail "${*:3}: $(<"$tmp/out")"
   kill "$watcher"
-  wait "$watcher" || :
+  wait "$watcher" || fail "${*:3}: it was too short to be watched"
   most=$(<"$tmp/most")
-  [ "$most" -le "$limit" ] ||
-    fail "$*: $most pages were cached, not $limit at most"
-  empty_soon "$file" "after $*"
+  [ "$most" -gt 0 ] || fail "${*:3}: nothing was seen in the cache"
+  [ "$most" -le $((limit / page)) ] ||
+    fail "${*:3}: $most pages were cached, not $((limit / page)) at most"
+}
+
+# empty_for_both FILE WHEN: cachestats and cachestat(2) agree that it is.
+empty_for_both ()
+{
+  empty_soon "$@"
+  [ "$("$builddir/residency" "$1")" = 0 ] ||
+    fail "$2: cachestat(2) sees pages that cachestats does not"
+}
+
+# load FILE cold|warm CONNECTIONS DEPTH REQUEST-SIZE FIO-OPTION...
+load ()
+{
+  local file=$1 jobs=$3 runtime=1 limit
+
+  limit=$((32 * 1048576 + jobs * 2 * $(read_ahead "$file") +
+           jobs * $4 * $(numfmt --from=iec "${5^^}")))
+  drop "$file"
+  if [ "$2" = warm ]; then
+    cat "$file" >/dev/null
+    runtime=2
+  fi
+  watched "$file" $limit \
+    fio --name=load --ioengine=nbd --uri="$uri" --numjobs="$jobs" \
+      --iodepth="$4" --bs="$5" --size=$size --time_based --runtime=$runtime \
+      --group_reporting --norandommap "${@:6}"
+  empty_for_both "$file" "after ${*:2}"
 }
 
 # reads_leave_nothing FILE
 reads_leave_nothing ()
 {
   local file=$1 bytes
+  local strided=(--rw=read --zonemode=strided --zonesize=64k --zonerange=128k)
 
   random_file "$file" $size
-  start_nbdkit file "$file" cache=none
-
-  for bytes in 4096 65536 262144; do
-    drop "$file"
-    limited nbdcopy --request-size=$bytes "$uri" "$tmp/copy"
-    empty_soon "$file" "after nbdcopy, requests of $bytes, cold"
-    same "$file" "$tmp/copy"
-    cat "$file" >/dev/null
-    limited nbdcopy --request-size=$bytes "$uri" null:
-    empty_soon "$file" "after nbdcopy, requests of $bytes, warm"
-  done
-
   drop "$file"
-  load "$file" 1 4k --rw=read
-  load "$file" 8 256k --rw=read
-  load "$file" 2 32m --rw=read
-  load "$file" 1 64k --rw=read --zonemode=strided --zonesize=64k \
-    --zonerange=128k
+  start_nbdkit file "$file" cache=none
+  for bytes in 4096 65536 262144; do
+    limited nbdcopy --request-size=$bytes "$uri" null:
+    empty_for_both "$file" "after nbdcopy, requests of $bytes"
+  done
   cat "$file" >/dev/null
-  load "$file" 4 512 --rw=randread
-  cat "$file" >/dev/null
-  load "$file" 4 64k --rw=read
-  load "$file" 4 4k --rw=randrw
-  load "$file" 4 256k --rw=randrw
+  limited nbdcopy "$uri" "$tmp/copy"
+  empty_for_both "$file" 'after nbdcopy, warm'
+  same "$file" "$tmp/copy"
 
-  # A connection left open, reading and then idle.
-  random_file "$file" $size
+  load "$file" cold 1 4 512 --rw=read
+  load "$file" cold 4 4 4k --rw=read
+  load "$file" cold 4 4 64k --rw=randread
+  load "$file" cold 8 4 256k --rw=read
+  load "$file" cold 1 1 32m --rw=randread
+  load "$file" cold 1 4 64k "${strided[@]}"
+  load "$file" warm 4 4 512 --rw=randread
+  load "$file" warm 8 4 64k --rw=read
+  load "$file" warm 4 4 64k "${strided[@]}"
+  load "$file" warm 1 1 32m --rw=read
   stop_nbdkit
+
+  # A connection left open.
+  head -c $size /dev/zero >"$file"
+  drop "$file"
   start_nbdkit file "$file" cache=none
   client_start "$uri"
   ask cache 0 8M
-  ask zero 16M 1M
-  ask read 16M 1M
-  empty_soon "$file" 'two seconds after the last read, connection open'
+  ask read 16M 16M
+  ask read 33333333 100001
+  empty_for_both "$file" 'two seconds after the last read, connection open'
   client_stop
   stop_nbdkit
 }

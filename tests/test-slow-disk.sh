@@ -7,43 +7,41 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh"
+. "${srcdir:-.}/lib.sh" || exit
 need_root
-need fio nbdfuse nbdcopy jq mkfs.ext4
+need fio nbdfuse nbdcopy jq mkfs.ext4 mkfs.xfs
 [ -e /dev/fuse ] || skip 'the kernel has no FUSE'
 
 page=$(getconf PAGESIZE)
 size=$((96 * 1048576))
 
-# The disk: memory behind a rate limit, as a file, as a loop device.
-mkdir "$tmp/fuse" "$tmp/slow"
-"$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory 256M rate=400M \
-  2>"$tmp/slow.log" &
-under_pids+=($!)
-eventually 20 test -S "$tmp/slow.sock" || fail 'no slow server'
-mounts+=("$tmp/fuse")
-nbdfuse "$tmp/fuse/disk" "nbd+unix:///?socket=$tmp/slow.sock" \
-  2>"$tmp/fuse.log" &
-under_pids+=($!)
-eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
-mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 "$tmp/fuse/disk" ||
-  fail 'mkfs.ext4'
-mounts+=("$tmp/slow")
-mount -o loop "$tmp/fuse/disk" "$tmp/slow" || fail 'mount'
-truncate -s $size "$tmp/slow/disk"
+# slow_disk: memory behind a rate limit, as the file $tmp/fuse/disk.
+slow_disk ()
+{
+  mkdir "$tmp/fuse"
+  "$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory 512M rate=400M \
+    2>"$tmp/slow.log" &
+  under_pids+=($!)
+  eventually 20 test -S "$tmp/slow.sock" || fail 'no slow server'
+  mounts+=("$tmp/fuse")
+  nbdfuse "$tmp/fuse/disk" "nbd+unix:///?socket=$tmp/slow.sock" \
+    2>"$tmp/fuse.log" &
+  under_pids+=($!)
+  eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
+}
 
-# held_back JOBS REQUEST-SIZE RW: for four seconds.
+# held_back JOBS REQUEST-SIZE RW: for three seconds.
 held_back ()
 {
   local most bytes limit longest watcher
 
   bytes=$(numfmt --from=iec "${2^^}")
   limit=$(((32 * 1048576 + $1 * 8 * bytes) / page))
-  "$builddir/residency" -w "$tmp/slow/disk" >"$tmp/most" &
+  "$builddir/residency" -w "$disk" >"$tmp/most" &
   watcher=$!
   pids+=("$watcher")
   limited fio --name=slow --ioengine=nbd --uri="$uri" --rw="$3" --bs="$2" \
-    --numjobs="$1" --iodepth=8 --size=$size --time_based --runtime=4 \
+    --numjobs="$1" --iodepth=8 --size=$size --time_based --runtime=3 \
     --norandommap --group_reporting --output-format=json \
     --output="$tmp/fio.json" >"$tmp/fio" 2>&1 || fail "fio: $(<"$tmp/fio")"
   kill "$watcher"
@@ -60,13 +58,31 @@ held_back ()
   [ "$longest" -lt 10 ] || fail "$*: a request took $longest seconds"
 }
 
-start_nbdkit file "$tmp/slow/disk" cache=none
-held_back 4 4k randwrite
-held_back 2 1m write
-empty_soon "$tmp/slow/disk" 'two seconds after the last connection'
+# on_slow_disk MKFS...: a file system on it, and a file there, $disk.
+on_slow_disk ()
+{
+  local mounted=$tmp/$1
+
+  disk=$mounted/disk
+  mkdir "$mounted"
+  "$@" "$tmp/fuse/disk" >"$tmp/out" 2>&1 || fail "$1: $(<"$tmp/out")"
+  mounts+=("$mounted")
+  mount -o loop "$tmp/fuse/disk" "$mounted" || fail 'mount'
+  truncate -s $size "$disk"
+
+  start_nbdkit file "$disk" cache=none
+  held_back 4 4k randwrite
+  held_back 2 1m write
+  empty_soon "$disk" 'two seconds after the last connection'
+
+  limited nbdcopy --flush "$tmp/src" "$uri"
+  empty_soon "$disk" 'after a copy'
+  stop_nbdkit
+  same "$tmp/src" "$disk"
+  umount "$mounted"
+}
 
 random_file "$tmp/src" $size
-limited nbdcopy --flush "$tmp/src" "$uri"
-empty_soon "$tmp/slow/disk" 'after a copy'
-stop_nbdkit
-same "$tmp/src" "$tmp/slow/disk"
+slow_disk
+on_slow_disk mkfs.ext4 -q -E nodiscard,lazy_itable_init=1
+on_slow_disk mkfs.xfs -q -f -K
