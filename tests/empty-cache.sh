@@ -6,7 +6,7 @@
 # shellcheck shell=bash
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh"
+. "${srcdir:-.}/lib.sh" || exit
 need nbdcopy cmp cachestats
 
 # writes FIRST: requests large and small, aligned and not, up to the last

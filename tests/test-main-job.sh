@@ -7,7 +7,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh"
+. "${srcdir:-.}/lib.sh" || exit
 need mkfs.ext4 e2fsck nbdcopy cmp cachestats
 
 # Some 120 MB of whatever programs there are here.

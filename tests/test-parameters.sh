@@ -5,7 +5,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh"
+. "${srcdir:-.}/lib.sh" || exit
 need nbdcopy cmp
 
 mkdir "$tmp/dir"

@@ -10,7 +10,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh"
+. "${srcdir:-.}/lib.sh" || exit
 need fio nbdcopy
 
 size=$((128 * 1048576))

@@ -7,7 +7,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh"
+. "${srcdir:-.}/lib.sh" || exit
 need nbdinfo nbdcopy cmp
 
 mkdir "$tmp/dir"

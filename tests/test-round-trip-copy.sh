@@ -6,7 +6,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh"
+. "${srcdir:-.}/lib.sh" || exit
 need nbdcopy cmp
 
 # round_trip BYTES REQUEST-SIZE

@@ -9,7 +9,7 @@
 # shellcheck disable=SC2016
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh"
+. "${srcdir:-.}/lib.sh" || exit
 need nbdcopy nbdinfo cmp
 
 system=$("$NBDKIT" --dump-config | sed -n 's/^binary=//p')
