@@ -93,6 +93,10 @@ refused cache default reduce-memory-pressure -- \
 refused reduce-memory-pressure maybe -- "$disk" reduce-memory-pressure=maybe
 refused reduce-memory-pressure true -- \
   "$disk" reduce-memory-pressure=true reduce-memory-pressure=true
+refused symlinks bogus follow --        "dir=$tmp/dir" symlinks=bogus
+refused symlinks refuse dir= --         "$disk" symlinks=refuse
+refused symlinks follow -- \
+  "dir=$tmp/dir" symlinks=refuse symlinks=follow
 refused fadvise bogus --                "$disk" fadvise=bogus
 refused fadvise random -- \
   "$disk" fadvise=normal fadvise=random

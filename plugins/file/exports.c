@@ -28,6 +28,7 @@
 #include "disk.h"
 #include "exports.h"
 #include "options.h"
+#include "resolve.h"
 
 static bool
 is_servable (const struct stat *st)
@@ -74,7 +75,7 @@ static int
 open_again (int dirfd, const char *name, int flags, const struct stat *checked)
 {
   struct stat st;
-  int fd = openat (dirfd, name, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  int fd = resolve_open (dirfd, name, flags | O_NONBLOCK);
 
   if (fd == -1)
     return -1;
@@ -97,7 +98,7 @@ open_servable (int dirfd, const char *name, int flags)
   struct stat st;
   int path_fd, fd, err;
 
-  path_fd = openat (dirfd, name, O_PATH | O_CLOEXEC);
+  path_fd = resolve_open (dirfd, name, O_PATH);
   if (path_fd == -1)
     return -1;
   if (fstat (path_fd, &st) == -1)
@@ -194,11 +195,33 @@ open_export (const char *export_name, bool readonly, bool *writable)
   return fd;
 }
 
+/* Why a file could not be opened, errno value err, if strerror does not say
+ * it well enough.
+ */
+static const char *
+explain (int err)
+{
+  switch (err) {
+  case EINVAL:
+    return "is not a regular file or block device";
+  case EXDEV:
+    return "is a symbolic link out of the folder, which symlinks=beneath "
+           "does not follow";
+  case ELOOP:
+    return options.symlinks == SYMLINKS_REFUSE
+             ? "is a symbolic link, which symlinks=refuse does not follow"
+             : NULL;
+  default:
+    return NULL;
+  }
+}
+
 int
 exports_open (const char *export_name, bool readonly, char **name,
               bool *writable)
 {
   int fd = -1, r = 0, err;
+  const char *why;
 
   *writable = false;
   if (options.source == SOURCE_DIR || options.source == SOURCE_DIRFD) {
@@ -232,8 +255,9 @@ exports_open (const char *export_name, bool readonly, char **name,
     return fd;
 
   err = errno;
-  if (err == EINVAL)
-    nbdkit_error ("%s: is not a regular file or block device", *name);
+  why = explain (err);
+  if (why)
+    nbdkit_error ("%s: %s", *name, why);
   else
     nbdkit_error ("%s: opening: %m", *name);
   free (*name);
@@ -243,19 +267,32 @@ exports_open (const char *export_name, bool readonly, char **name,
 
 /* ---- listing ---- */
 
-/* Symbolic links are followed, as they are by opening. */
+/* Symbolic links are followed as far as they are by opening. */
+static bool
+is_servable_name (int dirfd, const char *name)
+{
+  int fd = resolve_open (dirfd, name, O_PATH);
+  struct stat st;
+  bool servable;
+
+  if (fd == -1)
+    return false;
+  servable = fstat (fd, &st) == 0 && is_servable (&st);
+  close (fd);
+  return servable;
+}
+
 static int
 list_folder (DIR *dir, struct nbdkit_exports *exports)
 {
   struct dirent *d;
-  struct stat st;
 
   for (;;) {
     errno = 0;
     d = readdir (dir);
     if (d == NULL)
       break;
-    if (fstatat (dirfd (dir), d->d_name, &st, 0) == -1 || !is_servable (&st))
+    if (!is_servable_name (dirfd (dir), d->d_name))
       continue;
     if (nbdkit_add_export (exports, d->d_name, NULL) == -1)
       return -1;

@@ -23,6 +23,7 @@
 #include <nbdkit-plugin.h>
 
 #include "options.h"
+#include "resolve.h"
 
 #define MIN_WINDOW_SIZE (UINT64_C (64) * 1024)
 #define MAX_WINDOW_SIZE (UINT64_C (1024) * 1024 * 1024)
@@ -43,6 +44,8 @@ const char options_help[] =
   "                           A folder of files to serve, by export name.\n"
   "fd=FD                      An inherited file descriptor to serve.\n"
   "dirfd=FD                   An inherited folder to serve.\n"
+  "symlinks=follow|beneath|refuse\n"
+  "                           Whether a link in DIRECTORY leads to a file.\n"
   "cache=default|none|preserve\n"
   "                           Whether to leave the file in the page cache.\n"
   "reduce-memory-pressure=BOOL\n"
@@ -58,6 +61,7 @@ const char options_help[] =
 static const char *source_key;
 static const char *cache_key, *cache_value;
 static const char *windows_key, *windows_value;
+static const char *symlinks_value;
 
 struct choice {
   const char *name;
@@ -75,6 +79,13 @@ static const struct choice fadvise_modes[] = {
   { "normal", POSIX_FADV_NORMAL },
   { "random", POSIX_FADV_RANDOM },
   { "sequential", POSIX_FADV_SEQUENTIAL },
+  { NULL, 0 },
+};
+
+static const struct choice symlinks_modes[] = {
+  { "follow", SYMLINKS_FOLLOW },
+  { "beneath", SYMLINKS_BENEATH },
+  { "refuse", SYMLINKS_REFUSE },
   { NULL, 0 },
 };
 
@@ -235,6 +246,16 @@ set_fadvise (const char *key, const char *value)
 }
 
 static int
+set_symlinks (const char *key, const char *value)
+{
+  int mode = parse_choice (key, value, symlinks_modes);
+
+  symlinks_value = value;
+  options.symlinks = mode;
+  return mode == -1 ? -1 : 0;
+}
+
+static int
 set_cache_windows (const char *key, const char *value)
 {
   if (parse_number (value, 1, MAX_WINDOWS, &options.cache_windows) == -1) {
@@ -288,6 +309,7 @@ static struct parameter {
   { "directory", set_dir, false },
   { "fd", set_fd, false },
   { "dirfd", set_dirfd, false },
+  { "symlinks", set_symlinks, false },
   { "cache", set_cache, false },
   { "reduce-memory-pressure", set_reduce_memory_pressure, false },
   { "fadvise", set_fadvise, false },
@@ -372,6 +394,26 @@ check_source (void)
   return check_is_directory (source_key, value, &st);
 }
 
+static int
+check_symlinks (void)
+{
+  if (symlinks_value == NULL)
+    return 0;
+  if (options.source != SOURCE_DIR && options.source != SOURCE_DIRFD) {
+    nbdkit_error ("symlinks=%s: has no effect with %s=; it is for dir= and "
+                  "dirfd=",
+                  symlinks_value, source_key);
+    return -1;
+  }
+  if (resolve_check () == -1) {
+    nbdkit_error ("symlinks=%s: the kernel has no openat2, or a sandbox "
+                  "forbids it: %m",
+                  symlinks_value);
+    return -1;
+  }
+  return 0;
+}
+
 int
 options_check (void)
 {
@@ -386,6 +428,8 @@ options_check (void)
                   windows_key, windows_value);
     return -1;
   }
+  if (check_symlinks () == -1)
+    return -1;
   return check_source ();
 }
 

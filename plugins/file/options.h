@@ -24,11 +24,19 @@ enum cache_mode {
   CACHE_PRESERVE, /* leave in it what was there before */
 };
 
+/* Which symbolic links in a folder lead to a file that is served. */
+enum symlinks {
+  SYMLINKS_FOLLOW,  /* all */
+  SYMLINKS_BENEATH, /* those that stay in the folder */
+  SYMLINKS_REFUSE,  /* none */
+};
+
 struct options {
   enum source source;
   char *path; /* SOURCE_FILE and SOURCE_DIR: absolute */
   int fd;     /* SOURCE_FD and SOURCE_DIRFD */
   enum cache_mode cache;
+  enum symlinks symlinks;
   int fadvise;                /* POSIX_FADV_NORMAL, _RANDOM, _SEQUENTIAL */
   int cache_windows;          /* slots of a ring, 1 to 1024 */
   uint64_t cache_window_size; /* bytes, a multiple of 64 KiB */

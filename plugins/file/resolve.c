@@ -1,0 +1,71 @@
+/* Resolve: open a name, going through symbolic links only as far as
+ * symlinks= allows.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "options.h"
+#include "resolve.h"
+
+/* No C library has a function for it yet. */
+static int
+openat2 (int dirfd, const char *name, int flags, int resolve)
+{
+  const struct open_how how = { .flags = flags, .resolve = resolve };
+  int fd;
+
+  /* EAGAIN: something was renamed meanwhile, and the kernel cannot tell
+   * whether the name still is beneath the folder.
+   */
+  do
+    fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
+  while (fd == -1 && (errno == EINTR || errno == EAGAIN));
+  return fd;
+}
+
+static int
+resolve_flags (void)
+{
+  switch (options.symlinks) {
+  case SYMLINKS_BENEATH:
+    return RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  case SYMLINKS_REFUSE:
+    return RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  default:
+    return 0;
+  }
+}
+
+int
+resolve_open (int dirfd, const char *name, int flags)
+{
+  flags |= O_CLOEXEC;
+  if (!(flags & O_PATH)) /* openat2 wants no flag that does nothing */
+    flags |= O_NOCTTY;
+  if (dirfd == AT_FDCWD || options.symlinks == SYMLINKS_FOLLOW)
+    return openat (dirfd, name, flags);
+  return openat2 (dirfd, name, flags, resolve_flags ());
+}
+
+int
+resolve_check (void)
+{
+  int fd;
+
+  if (options.symlinks == SYMLINKS_FOLLOW)
+    return 0;
+  fd = openat2 (AT_FDCWD, ".", O_PATH | O_CLOEXEC, resolve_flags ());
+  if (fd == -1)
+    return -1;
+  close (fd);
+  return 0;
+}

@@ -1,0 +1,28 @@
+/* Resolve: open a name, going through symbolic links only as far as
+ * symlinks= allows.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_RESOLVE_H
+#define FILE_RESOLVE_H
+
+/* As openat(2) with O_CLOEXEC and O_NOCTTY, and no file is ever created.
+ * A path in no folder (dirfd AT_FDCWD) was given by whoever runs the
+ * server, and may lead anywhere; a name in a folder is given by a client.
+ * openat2(2) does the checking in the kernel, in one step with the
+ * opening, so that nobody can swap what was checked.
+ *
+ * Returns a descriptor, which is the caller's, or -1 with errno: ELOOP for
+ * a link that symlinks=refuse refuses, or one that leads to itself; EXDEV
+ * for one that leads out of the folder, with symlinks=beneath.
+ */
+int resolve_open (int dirfd, const char *name, int flags);
+
+/* Whether symlinks= can be kept here: openat2 came with Linux 5.6, and
+ * sandboxes may refuse it.  Returns 0, or -1 with errno.
+ */
+int resolve_check (void);
+
+#endif /* FILE_RESOLVE_H */
