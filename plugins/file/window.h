@@ -17,7 +17,9 @@
 /* A window is sealed when it holds this many extents, however small.
  * With 4K random writes that is 2 MiB, the default window size.
  */
+#ifndef WINDOW_MAX_EXTENTS /* scripts/bench builds it with 1 */
 #define WINDOW_MAX_EXTENTS 512
+#endif
 
 /* A batch of extents.  While it is in the ring it belongs to the ring;
  * ring_take hands it to the caller, until ring_give_back.
