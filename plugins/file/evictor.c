@@ -474,11 +474,13 @@ evictor_wrote_through (struct evictor *ev, const struct survey *s,
 }
 
 /* All slots are filling, sealed or taken: wait for one to be free.  The
- * first to come does the waiting for the disk if there is no thread.
+ * first to come does the waiting for the disk if there is no thread.  If there
+ * is one it may not know yet of the window that was sealed for want of room.
  */
 static void
 wait_for_slot (struct evictor *ev)
 {
+  pthread_cond_signal (&ev->work);
   if (ev->has_thread || role_is_taken (ev))
     pthread_cond_wait (&ev->slot, &ev->lock);
   else {
