@@ -1,0 +1,276 @@
+/* System calls that fail when they are told to.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "faults.h"
+
+#define MAX_FD 1024
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static enum call armed;
+static int armed_err;
+static unsigned armed_after;
+
+/* Errors of writeback: how many there were, the latest, and whether anybody
+ * was told of it; how many each description has been told of; which
+ * description a descriptor is of (0: not looked at yet).
+ */
+static uint64_t errors;
+static int latest;
+static bool anybody_told;
+static uint64_t told[MAX_FD];
+static int description[MAX_FD];
+
+void
+faults_reset (void)
+{
+  int i;
+
+  pthread_mutex_lock (&lock);
+  armed = CALL_NONE;
+  errors = 0;
+  anybody_told = false;
+  for (i = 0; i < MAX_FD; i++) {
+    told[i] = 0;
+    description[i] = i;
+  }
+  pthread_mutex_unlock (&lock);
+}
+
+void
+faults_arm (enum call call, int err, unsigned after)
+{
+  pthread_mutex_lock (&lock);
+  armed = call;
+  armed_err = err;
+  armed_after = after;
+  pthread_mutex_unlock (&lock);
+}
+
+void
+faults_writeback (int err)
+{
+  pthread_mutex_lock (&lock);
+  errors++;
+  latest = err;
+  anybody_told = false;
+  pthread_mutex_unlock (&lock);
+}
+
+/* Whether this call is the one to fail.  Sets errno. */
+static bool
+fails (enum call call)
+{
+  bool r = false;
+
+  pthread_mutex_lock (&lock);
+  if (armed == call && armed_after-- == 0) {
+    armed = CALL_NONE;
+    errno = armed_err;
+    r = true;
+  }
+  pthread_mutex_unlock (&lock);
+  return r;
+}
+
+/* Whether the description has an error to be told of.  Sets errno. */
+static bool
+tells (int fd)
+{
+  bool r;
+
+  pthread_mutex_lock (&lock);
+  fd = description[fd];
+  r = told[fd] != errors;
+  if (r) {
+    told[fd] = errors;
+    anybody_told = true;
+    errno = latest;
+  }
+  pthread_mutex_unlock (&lock);
+  return r;
+}
+
+/* A new description is told of an error that nobody was told of. */
+static int
+opened (int fd)
+{
+  if (fd == -1)
+    return -1;
+  if (fd >= MAX_FD)
+    abort ();
+  pthread_mutex_lock (&lock);
+  description[fd] = fd;
+  told[fd] = anybody_told || errors == 0 ? errors : errors - 1;
+  pthread_mutex_unlock (&lock);
+  return fd;
+}
+
+int __real_open (const char *path, int flags, ...);
+int __wrap_open (const char *path, int flags, ...);
+
+/* Nothing here creates files. */
+int
+__wrap_open (const char *path, int flags, ...)
+{
+  return fails (CALL_OPEN) ? -1 : opened (__real_open (path, flags));
+}
+
+int __real_fcntl (int fd, int what, ...);
+int __wrap_fcntl (int fd, int what, ...);
+
+int
+__wrap_fcntl (int fd, int what, ...)
+{
+  va_list args;
+  long value;
+  int r;
+
+  va_start (args, what);
+  value = va_arg (args, long);
+  va_end (args);
+  if (what != F_DUPFD_CLOEXEC)
+    return __real_fcntl (fd, what, value);
+  if (fails (CALL_DUP))
+    return -1;
+  r = opened (__real_fcntl (fd, what, value));
+  if (r >= 0) {
+    pthread_mutex_lock (&lock);
+    description[r] = description[fd];
+    pthread_mutex_unlock (&lock);
+  }
+  return r;
+}
+
+ssize_t __real_pread (int fd, void *buf, size_t count, off_t offset);
+ssize_t __wrap_pread (int fd, void *buf, size_t count, off_t offset);
+
+ssize_t
+__wrap_pread (int fd, void *buf, size_t count, off_t offset)
+{
+  return fails (CALL_READ) ? -1 : __real_pread (fd, buf, count, offset);
+}
+
+ssize_t __real_pwrite (int fd, const void *buf, size_t count, off_t offset);
+ssize_t __wrap_pwrite (int fd, const void *buf, size_t count, off_t offset);
+
+ssize_t
+__wrap_pwrite (int fd, const void *buf, size_t count, off_t offset)
+{
+  if (fails (CALL_WRITE))
+    return -1;
+  if (fails (CALL_WRITE_SHORT))
+    count = (count + 1) / 2;
+  return __real_pwrite (fd, buf, count, offset);
+}
+
+ssize_t __wrap_pwritev2 (int fd, const struct iovec *iov, int nr, off_t offset,
+                         int flags);
+
+/* The plugin gives it one buffer, and RWF_DSYNC. */
+ssize_t
+__wrap_pwritev2 (int fd, const struct iovec *iov, int nr, off_t offset,
+                 int flags)
+{
+  ssize_t r = __wrap_pwrite (fd, iov->iov_base, iov->iov_len, offset);
+
+  return r >= 0 && tells (fd) ? -1 : r;
+}
+
+int __wrap_fdatasync (int fd);
+
+int
+__wrap_fdatasync (int fd)
+{
+  return fails (CALL_SYNC) || tells (fd) ? -1 : 0;
+}
+
+int __real_sync_file_range (int fd, off_t offset, off_t count, unsigned flags);
+int __wrap_sync_file_range (int fd, off_t offset, off_t count, unsigned flags);
+
+int
+__wrap_sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
+{
+  const unsigned waits = SYNC_FILE_RANGE_WAIT_BEFORE |
+                         SYNC_FILE_RANGE_WAIT_AFTER;
+
+  if (fails (CALL_SYNC_RANGE))
+    return -1;
+  if ((flags & waits) && tells (fd))
+    return -1;
+  return __real_sync_file_range (fd, offset, count, flags);
+}
+
+int __real_fallocate (int fd, int mode, off_t offset, off_t count);
+int __wrap_fallocate (int fd, int mode, off_t offset, off_t count);
+
+int
+__wrap_fallocate (int fd, int mode, off_t offset, off_t count)
+{
+  return fails (CALL_ALLOCATE) ? -1
+                               : __real_fallocate (fd, mode, offset, count);
+}
+
+off_t __real_lseek (int fd, off_t offset, int whence);
+off_t __wrap_lseek (int fd, off_t offset, int whence);
+
+off_t
+__wrap_lseek (int fd, off_t offset, int whence)
+{
+  return fails (CALL_SEEK) ? -1 : __real_lseek (fd, offset, whence);
+}
+
+int __real_posix_fadvise (int fd, off_t offset, off_t count, int advice);
+int __wrap_posix_fadvise (int fd, off_t offset, off_t count, int advice);
+
+int
+__wrap_posix_fadvise (int fd, off_t offset, off_t count, int advice)
+{
+  return fails (CALL_ADVISE) ? errno
+                             : __real_posix_fadvise (fd, offset, count, advice);
+}
+
+void *__real_calloc (size_t n, size_t size);
+void *__wrap_calloc (size_t n, size_t size);
+
+void *
+__wrap_calloc (size_t n, size_t size)
+{
+  return fails (CALL_MEMORY) ? NULL : __real_calloc (n, size);
+}
+
+void *__real_realloc (void *p, size_t size);
+void *__wrap_realloc (void *p, size_t size);
+
+void *
+__wrap_realloc (void *p, size_t size)
+{
+  return fails (CALL_MEMORY) ? NULL : __real_realloc (p, size);
+}
+
+int __real_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
+                           void *(*start) (void *), void *arg);
+int __wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
+                           void *(*start) (void *), void *arg);
+
+int
+__wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
+                       void *(*start) (void *), void *arg)
+{
+  return fails (CALL_THREAD) ? errno
+                             : __real_pthread_create (thread, attr, start, arg);
+}

@@ -1,0 +1,41 @@
+/* System calls that fail when they are told to: the plugin's calls are linked
+ * to these (ld --wrap).
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FUZZ_FAULTS_H
+#define FUZZ_FAULTS_H
+
+enum call {
+  CALL_NONE,
+  CALL_OPEN,
+  CALL_DUP, /* fcntl, F_DUPFD_CLOEXEC */
+  CALL_READ,
+  CALL_WRITE,
+  CALL_WRITE_SHORT, /* half of it, and no error */
+  CALL_SYNC,
+  CALL_SYNC_RANGE,
+  CALL_ALLOCATE, /* fallocate */
+  CALL_SEEK,
+  CALL_ADVISE,
+  CALL_MEMORY,
+  CALL_THREAD,
+  NR_CALLS,
+};
+
+/* No call fails any more, and no error of writeback is left to be told. */
+void faults_reset (void);
+
+/* The next call of this kind fails with err, an errno value, when "after"
+ * more have succeeded.  Only one kind at a time is going to fail.
+ */
+void faults_arm (enum call call, int err, unsigned after);
+
+/* Some writeback fails with err: each open file description is told once,
+ * by whatever asks first, as the kernel does (errseq_t).
+ */
+void faults_writeback (int err);
+
+#endif /* FUZZ_FAULTS_H */

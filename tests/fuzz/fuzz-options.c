@@ -1,0 +1,92 @@
+/* Fuzz target: command lines.  Each line of the input is one KEY=VALUE.
+ * Either all are accepted, and what they say makes sense, or there is an
+ * error message.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <stdint.h>
+
+/* For what is static in it, which has to be set back. */
+#include "../../plugins/file/options.c"
+
+#include "stubs.h"
+
+int LLVMFuzzerTestOneInput (const uint8_t *data, size_t size);
+
+static void
+forget (void)
+{
+  static const struct options fresh = {
+    .source = SOURCE_NOT_GIVEN,
+    .fd = -1,
+    .fadvise = POSIX_FADV_NORMAL,
+    .cache_windows = 8,
+    .cache_window_size = 2 * 1024 * 1024,
+  };
+  size_t i;
+
+  options_free ();
+  options = fresh;
+  source_key = cache_key = cache_value = windows_key = windows_value = NULL;
+  symlinks_value = NULL;
+  for (i = 0; i < sizeof parameters / sizeof parameters[0]; i++)
+    parameters[i].given = false;
+}
+
+static void
+check_sense (void)
+{
+  if (options.source == SOURCE_NOT_GIVEN)
+    broken ("nothing to serve was accepted");
+  if ((options.path != NULL) == (options.fd != -1))
+    broken ("both a name and a descriptor, or none");
+  if (options.cache_windows < 1 || options.cache_windows > MAX_WINDOWS)
+    broken ("cache-windows");
+  if (options.cache_window_size < MIN_WINDOW_SIZE ||
+      options.cache_window_size > MAX_WINDOW_SIZE ||
+      options.cache_window_size % MIN_WINDOW_SIZE)
+    broken ("cache-window-size");
+  if (cache_mode_name (options.cache) == NULL)
+    broken ("cache");
+  if (options.symlinks != SYMLINKS_FOLLOW && options.source != SOURCE_DIR &&
+      options.source != SOURCE_DIRFD)
+    broken ("symlinks");
+}
+
+/* Descriptors that it may close or change are not ours. */
+static bool
+is_safe (const char *key, const char *value)
+{
+  return strstr (key, "fd") == NULL || atoi (value) > 100;
+}
+
+int
+LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
+{
+  char *text = strndup ((const char *) data, size), *rest = text, *line;
+  int r = 0;
+
+  errors_told = 0;
+  while (r == 0 && (line = strsep (&rest, "\n")) != NULL) {
+    char *value = strchr (line, '=');
+
+    if (value == NULL)
+      continue;
+    *value++ = '\0';
+    if (is_safe (line, value))
+      r = options_set (line, value);
+  }
+  if (r == 0)
+    r = options_check ();
+  if (r == 0)
+    check_sense ();
+  if (r == -1 && errors_told == 0)
+    broken ("refused without a message");
+  if (r == 0 && errors_told > 0)
+    broken ("accepted with an error message");
+  forget ();
+  free (text);
+  return 0;
+}

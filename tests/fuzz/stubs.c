@@ -1,0 +1,131 @@
+/* What the fuzz targets have in place of nbdkit: the functions that the plugin
+ * calls, as simple as they can be.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "stubs.h"
+
+_Atomic unsigned errors_told;
+int (*extent_added) (uint64_t offset, uint64_t length, uint32_t type);
+
+void
+broken (const char *what)
+{
+  fprintf (stderr, "BROKEN: %s\n", what);
+  abort ();
+}
+
+/* Formatted, so that a wrong argument is found. */
+static void
+format (const char *fs, va_list args)
+{
+  char message[8192];
+  int n = vsnprintf (message, sizeof message, fs, args);
+
+  if (n <= 0 || n >= (int) sizeof message)
+    broken ("a message that is empty, or too long");
+  if (getenv ("FUZZ_VERBOSE"))
+    fprintf (stderr, "%s\n", message);
+}
+
+void
+nbdkit_error (const char *fs, ...)
+{
+  int err = errno;
+  va_list args;
+
+  va_start (args, fs);
+  format (fs, args);
+  va_end (args);
+  errors_told++;
+  errno = err;
+}
+
+void
+nbdkit_debug (const char *fs, ...)
+{
+  int err = errno;
+  va_list args;
+
+  va_start (args, fs);
+  format (fs, args);
+  va_end (args);
+  errno = err;
+}
+
+char *
+nbdkit_absolute_path (const char *path)
+{
+  char here[4096], *whole;
+
+  if (*path == '/')
+    return strdup (path);
+  if (getcwd (here, sizeof here) == NULL ||
+      asprintf (&whole, "%s/%s", here, path) == -1)
+    return NULL;
+  return whole;
+}
+
+int
+nbdkit_parse_bool (const char *s)
+{
+  if (strcmp (s, "1") == 0 || strcasecmp (s, "true") == 0)
+    return 1;
+  if (strcmp (s, "0") == 0 || strcasecmp (s, "false") == 0)
+    return 0;
+  nbdkit_error ("not a boolean");
+  return -1;
+}
+
+int64_t
+nbdkit_parse_size (const char *s)
+{
+  static const char units[] = "bKMGTPE";
+  const char *unit;
+  char *end;
+  uint64_t n;
+
+  errno = 0;
+  n = strtoull (s, &end, 10);
+  unit = *end ? strchr (units, *end) : units;
+  if (end == s || *s == '-' || errno || unit == NULL || (*end && end[1]) ||
+      n > (uint64_t) INT64_MAX >> (10 * (unit - units))) {
+    nbdkit_error ("not a size");
+    return -1;
+  }
+  return n << (10 * (unit - units));
+}
+
+const char *
+nbdkit_export_name (void)
+{
+  return "";
+}
+
+int
+nbdkit_add_export (struct nbdkit_exports *exports, const char *name,
+                   const char *description)
+{
+  return 0;
+}
+
+int
+nbdkit_add_extent (struct nbdkit_extents *extents, uint64_t offset,
+                   uint64_t length, uint32_t type)
+{
+  return extent_added (offset, length, type);
+}

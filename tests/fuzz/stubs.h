@@ -1,0 +1,22 @@
+/* What the fuzz targets have in place of nbdkit.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FUZZ_STUBS_H
+#define FUZZ_STUBS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Messages by nbdkit_error since the number was last set to 0. */
+extern _Atomic unsigned errors_told;
+
+/* Called for each extent that the plugin adds.  Returns 0, or -1. */
+extern int (*extent_added) (uint64_t offset, uint64_t length, uint32_t type);
+
+/* Print what is wrong, and end the target. */
+void broken (const char *what) __attribute__ ((noreturn));
+
+#endif /* FUZZ_STUBS_H */
