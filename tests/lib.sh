@@ -201,6 +201,8 @@ stop_nbdkit ()
   eventually 20 gone "$job" || fail "the server does not end on SIGTERM"
   wait "$job" || status=$?
   [ "$status" = 0 ] || fail "the server ended with status $status"
+  ! grep -Eq 'Sanitizer: |runtime error: ' "$tmp/log" ||
+    fail "a sanitizer found something"
   pids=()
 }
 

@@ -1,5 +1,5 @@
-/* How the rig tells its disk what to refuse: one page of memory, which both
- * map from a file.
+/* How the rig tells its disk what to refuse, and the disk tells what it
+ * accepted: memory that both map from a file.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -9,9 +9,11 @@
 #define FAULTS_CONTROL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define CONTROL_SIZE 4096
+#define ACCEPTED_BITS (UINT64_C (1) << 25)
 
 /* Letters, so that a shell script can write them to the file. */
 #define REFUSE_NOTHING '-'
@@ -22,6 +24,44 @@ struct control {
   _Atomic char refuse;
   _Atomic uint8_t every;    /* refuse one in this many; 0 is all */
   _Atomic uint64_t refused; /* writes so far */
+
+  /* A Bloom filter of the stamps that were written. */
+  _Atomic uint8_t accepted[ACCEPTED_BITS / 8];
 };
+
+/* Each stamp sets two bits. */
+static inline uint64_t
+accepted_bit (uint64_t word, int i)
+{
+  return (i ? word >> 40 | word << 24 : word >> 16) % ACCEPTED_BITS;
+}
+
+static inline void
+set_accepted (struct control *c, uint64_t word)
+{
+  int i;
+
+  for (i = 0; i < 2; i++) {
+    uint64_t bit = accepted_bit (word, i);
+
+    atomic_fetch_or_explicit (&c->accepted[bit / 8], 1 << bit % 8,
+                              memory_order_relaxed);
+  }
+}
+
+/* Whether a stamp was written; wrongly "yes" in about one of 100 cases. */
+static inline bool
+was_accepted (const struct control *c, uint64_t word)
+{
+  int i;
+
+  for (i = 0; i < 2; i++) {
+    uint64_t bit = accepted_bit (word, i);
+
+    if (!(c->accepted[bit / 8] & 1 << bit % 8))
+      return false;
+  }
+  return true;
+}
 
 #endif /* FAULTS_CONTROL_H */

@@ -62,7 +62,7 @@ faulty_config_complete (void)
     nbdkit_error ("%s: %m", control_name);
     return -1;
   }
-  control = mmap (NULL, CONTROL_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+  control = mmap (NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
                   0);
   close (fd);
   disk = mmap (NULL, size, PROT_READ | PROT_WRITE,
@@ -135,6 +135,18 @@ refuses (const void *buf, uint32_t count)
   return true;
 }
 
+static void
+note_accepted (const char *buf, uint32_t count)
+{
+  uint64_t word;
+
+  for (; count >= sizeof word; buf += sizeof word, count -= sizeof word) {
+    memcpy (&word, buf, sizeof word);
+    if (is_stamp (word))
+      set_accepted (control, word);
+  }
+}
+
 static int
 faulty_pwrite (void *handle, const void *buf, uint32_t count, uint64_t offset,
                uint32_t flags)
@@ -144,6 +156,7 @@ faulty_pwrite (void *handle, const void *buf, uint32_t count, uint64_t offset,
     return -1;
   }
   memcpy (disk + offset, buf, count);
+  note_accepted (buf, count);
   return 0;
 }
 

@@ -4,7 +4,7 @@
  *
  *   history make FILE SEED              the file to be served
  *   history run FILE SEED URI CONTROL MODEL
- *   history check FILE MODEL DEVICE     how much of it was lost
+ *   history check FILE MODEL CONTROL    how much of it was lost
  *
  * "run" and "check" print name=number pairs.  All that a history does
  * follows from the seed; when it happens does not.
@@ -18,25 +18,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/fiemap.h>
-#include <linux/fs.h>
-#include <linux/magic.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <libnbd.h>
 
 #include "../pattern.h"
 #include "control.h"
+#include "file.h"
 #include "model.h"
 
 #define MAX_REQUEST (1024 * 1024)
@@ -94,13 +89,6 @@ static bool trace; /* print what happens */
 static uint64_t reported, told_twice, stale, wrong, failed_writes;
 
 static void
-die (const char *what)
-{
-  fprintf (stderr, "history: %s: %m\n", what);
-  exit (EXIT_FAILURE);
-}
-
-static void
 die_nbd (const char *what)
 {
   fprintf (stderr, "history: %s: %s\n", what, nbd_get_error ());
@@ -137,50 +125,6 @@ print_event (const char *event, int c, const struct request *rq)
              rq->fua ? " FUA" : "");
   fprintf (stderr, ", the disk refused %" PRIu64 "\n",
            atomic_load (&control->refused));
-}
-
-/* ---- the file ---- */
-
-/* What the seed says about the file comes first in the sequence. */
-static uint64_t
-begin (const char *seed, bool *filled)
-{
-  uint64_t size;
-
-  rng = strtoull (seed, NULL, 10);
-  size = (4 + random_below (9)) << 20;
-  if (chance (25))
-    size += random_below (4096);
-  *filled = chance (60);
-  return size;
-}
-
-static int
-make (const char *name, const char *seed)
-{
-  bool filled;
-  uint64_t size = begin (seed, &filled), offset;
-  unsigned char *buf = malloc (MAX_REQUEST);
-  int fd = open (name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-
-  if (buf == NULL || fd == -1 || ftruncate (fd, size) == -1)
-    die (name);
-  model_init (&model, strtoull (seed, NULL, 10), size, filled);
-  for (offset = 0; filled && offset < size; offset += MAX_REQUEST) {
-    size_t n = size - offset < MAX_REQUEST ? size - offset : MAX_REQUEST;
-
-    model_fill (&model, 0, buf, n, offset);
-    if (pwrite (fd, buf, n, offset) != (ssize_t) n)
-      die (name);
-  }
-  /* Some of those that are empty have their blocks allocated. */
-  if (!filled && chance (50) && fallocate (fd, 0, 0, size) == -1)
-    die (name);
-  if (fsync (fd) == -1 || close (fd) == -1)
-    die (name);
-  free (buf);
-  model_free (&model);
-  return EXIT_SUCCESS;
 }
 
 /* ---- answers ---- */
@@ -611,18 +555,15 @@ run (const char *name, const char *seed, const char *control_name,
      const char *model_name)
 {
   bool filled;
-  uint64_t size = begin (seed, &filled);
-  int fd = open (control_name, O_RDWR | O_CLOEXEC), c, i;
+  uint64_t size = file_of_seed (seed, &filled, &rng);
+  int c, i;
 
-  if (fd == -1)
-    die (control_name);
-  control = mmap (NULL, CONTROL_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                  0);
-  close (fd);
   file = open (name, O_RDONLY | O_CLOEXEC);
-  if (control == MAP_FAILED || file == -1)
+  if (file == -1)
     die (name);
-  atomic_store (&control->refused, 0);
+  control = map_control (control_name);
+  memset (control, 0, sizeof *control);
+  stop_refusing ();
   trace = getenv ("FAULTS_TRACE") != NULL;
 
   model_init (&model, strtoull (seed, NULL, 10), size, filled);
@@ -653,114 +594,22 @@ run (const char *name, const char *seed, const char *control_name,
   return EXIT_SUCCESS;
 }
 
-static void
-read_all (int fd, const char *name, unsigned char *buf, uint64_t count,
-          uint64_t offset)
-{
-  while (count > 0) {
-    ssize_t r = pread (fd, buf, count, offset);
-
-    if (r == 0)
-      errno = EIO;
-    if (r <= 0)
-      die (name);
-    buf += r;
-    count -= r;
-    offset += r;
-  }
-}
-
-/* Linux 6.18's ext4 forgets something: when the first write to blocks that
- * are marked as not written yet fails, and the same page is written again
- * with success, the data is on the disk but the blocks stay marked, and
- * read as zeroes.  No server can know.  Take such data from the device.
- */
-static void
-take_what_ext4_forgot (int fd, const char *device, unsigned char *buf)
-{
-  struct {
-    struct fiemap head;
-    struct fiemap_extent extents[1];
-  } map;
-  unsigned char *raw = malloc (model.size + 4096);
-  int dev = open (device, O_RDONLY | O_CLOEXEC);
-  uint64_t at = 0, i;
-
-  if (raw == NULL || dev == -1)
-    die (device);
-  while (at < model.size) {
-    const struct fiemap_extent *e = &map.extents[0];
-    uint64_t end;
-
-    memset (&map, 0, sizeof map);
-    map.head.fm_start = at;
-    map.head.fm_length = model.size - at;
-    map.head.fm_extent_count = 1;
-    if (ioctl (fd, FS_IOC_FIEMAP, &map) == -1)
-      die ("FIEMAP");
-    if (map.head.fm_mapped_extents == 0)
-      break;
-    end = e->fe_logical + e->fe_length;
-    if (end > model.size)
-      end = model.size;
-    if (e->fe_flags & FIEMAP_EXTENT_UNWRITTEN) {
-      read_all (dev, device, raw, end - e->fe_logical, e->fe_physical);
-      for (i = e->fe_logical; i < end; i++) {
-        if (model_lost (&model, STRICT, &buf[i], 1, i, NULL))
-          buf[i] = raw[i - e->fe_logical];
-      }
-    }
-    at = end;
-  }
-  close (dev);
-  free (raw);
-}
-
-static int
-check (const char *name, const char *model_name, const char *device)
-{
-  unsigned char *buf;
-  uint64_t lenient, strict, forgotten;
-  struct statfs fs;
-  int fd = open (name, O_RDONLY | O_CLOEXEC);
-
-  if (fd == -1)
-    die (name);
-  if (model_load (&model, model_name) == -1)
-    die (model_name);
-  buf = malloc (model.size);
-  if (buf == NULL)
-    die ("malloc");
-  read_all (fd, name, buf, model.size, 0);
-  if (fstatfs (fd, &fs) == -1)
-    die (name);
-  forgotten = model_lost (&model, STRICT, buf, model.size, 0, NULL);
-  if (forgotten && fs.f_type == EXT4_SUPER_MAGIC)
-    take_what_ext4_forgot (fd, device, buf);
-  close (fd);
-
-  lenient = model_lost (&model, LENIENT, buf, model.size, 0, stderr);
-  strict = model_lost (&model, STRICT, buf, model.size, 0,
-                       lenient ? NULL : stderr);
-  printf ("lost=%" PRIu64 " lost_strict=%" PRIu64 " forgotten=%" PRIu64 "\n",
-          lenient, strict, forgotten - strict);
-  free (buf);
-  model_free (&model);
-  return EXIT_SUCCESS;
-}
-
 int
 main (int argc, char *argv[])
 {
-  if (argc == 4 && strcmp (argv[1], "make") == 0)
-    return make (argv[2], argv[3]);
+  if (argc == 4 && strcmp (argv[1], "make") == 0) {
+    file_make (argv[2], argv[3]);
+    return EXIT_SUCCESS;
+  }
   if (argc == 7 && strcmp (argv[1], "run") == 0) {
     uri = argv[4];
     return run (argv[2], argv[3], argv[5], argv[6]);
   }
-  if (argc == 5 && strcmp (argv[1], "check") == 0)
-    return check (argv[2], argv[3], argv[4]);
+  if (argc == 5 && strcmp (argv[1], "check") == 0) {
+    file_check (argv[2], argv[3], argv[4]);
+    return EXIT_SUCCESS;
+  }
   fprintf (stderr, "usage: history make FILE SEED | run FILE SEED URI CONTROL "
-                   "MODEL | check FILE MODEL DEVICE\n");
+                   "MODEL | check FILE MODEL CONTROL\n");
   return EXIT_FAILURE;
 }

@@ -20,7 +20,7 @@ builddir=${builddir:-$srcdir}
 NBDKIT=${NBDKIT:-$builddir/../nbdkit}
 
 # shellcheck source=../lib.sh
-. "$srcdir/lib.sh"
+. "$srcdir/lib.sh" || exit
 
 history="$builddir/faults/history"
 faulty="$builddir/faults/.libs/nbdkit-faulty-plugin.so"
@@ -50,7 +50,7 @@ disk_up ()
   [ -x "$history" ] || lacks "needs $history: set builddir, make check TESTS="
   [ -e "$faulty" ] || lacks "needs $faulty: make check TESTS="
 
-  truncate -s 4096 "$control"
+  truncate -s 5M "$control"
   disk_says -
   mkdir "$tmp/fuse"
   # In sessions of their own: Ctrl-C is for this script, which takes them

@@ -348,6 +348,47 @@ model_stale (const struct model *m, const unsigned char *buf, uint64_t count,
   return stale;
 }
 
+/* Whether the disk accepted every stamp of a change that lies wholly in
+ * the range, and there is one.
+ */
+static bool
+all_accepted (const struct model *m, uint32_t change, uint64_t offset,
+              uint64_t end, const struct control *control)
+{
+  uint64_t at = (offset + 7) & ~UINT64_C (7);
+
+  if (m->changes[change].kind != CHANGE_WRITE || at + 8 > end)
+    return false;
+  for (; at + 8 <= end; at += 8) {
+    if (!was_accepted (control, word_of (m, change, at)))
+      return false;
+  }
+  return true;
+}
+
+void
+model_take_accepted (const struct model *m, unsigned char *buf,
+                     const struct control *control)
+{
+  const uint64_t block = 4096;
+  size_t i;
+
+  for (i = 0; i < m->nr_segments; i++) {
+    const struct segment *s = &m->segments[i];
+    size_t promised = s->promised[STRICT];
+    uint64_t at = s->start, end = segment_end (m, i), next;
+
+    for (; at < end; at = next) {
+      next = (at / block + 1) * block;
+      if (next > end)
+        next = end;
+      if (count_others (m, s, promised, buf + at, next - at, at) > 0 &&
+          all_accepted (m, s->changes[promised], at, next, control))
+        model_fill (m, s->changes[promised], buf + at, next - at, at);
+    }
+  }
+}
+
 /* ---- files ---- */
 
 int

@@ -20,6 +20,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "control.h"
+
 #define MAX_CONNECTIONS 4
 
 enum change_kind {
@@ -109,6 +111,12 @@ uint64_t model_lost (const struct model *m, enum opinion opinion,
 /* How many of them are older than the latest that was acknowledged. */
 uint64_t model_stale (const struct model *m, const unsigned char *buf,
                       uint64_t count, uint64_t offset);
+
+/* Where what was promised is not in buf, which is the whole disk, but
+ * the disk did accept all of it at some time, put it there.
+ */
+void model_take_accepted (const struct model *m, unsigned char *buf,
+                          const struct control *control);
 
 /* To a file and back.  Only good for model_lost.  Return 0, or -1 with errno.
  */

@@ -39,6 +39,12 @@ stamp_byte (uint64_t word, uint64_t offset)
   return bytes[offset % sizeof word];
 }
 
+static inline bool
+is_stamp (uint64_t word)
+{
+  return (word & 0xffff) == STAMP_MARK;
+}
+
 /* Whether there are stamps in a block of a disk: two in a row, which other
  * contents have once in 2^32 times.
  */
@@ -53,7 +59,7 @@ has_stamps (const void *buf, size_t count)
     bool here;
 
     memcpy (&word, p, sizeof word);
-    here = (word & 0xffff) == STAMP_MARK;
+    here = is_stamp (word);
     if (here && before)
       return true;
     before = here;

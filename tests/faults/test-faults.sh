@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# No data is lost of which its client was not told: a few random histories on
+# a disk that refuses writes, on three file systems, in each cache mode.  The
+# stock plugin loses some, or the rig could not see it.  See ./run for more.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+set -euo pipefail
+
+run=$(dirname "$0")/run
+histories=${FAULT_HISTORIES:-8}
+seed=${FAULT_SEED:-1}
+
+"$run" --histories "$histories" --seed "$seed" --plugin ours
+
+table=$("$run" --histories 4 --seed "$seed" --plugin stock --cache none \
+  --keep-going)
+printf '%s\n' "$table"
+awk '$1 == "stock" { lost += $7 } END { exit lost == 0 }' <<<"$table" || {
+  echo "FAIL: the stock plugin lost nothing: what is the rig good for?" >&2
+  exit 1
+}

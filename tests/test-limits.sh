@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Where the machine gives less than usual, the server does what it can more
+# slowly, or says what it cannot do, and its data is right.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need_root
+need nbdcopy nbdinfo cmp strace unshare setpriv prlimit
+strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+
+# The server itself, not the script that starts it, which needs /proc.
+binary=$("$NBDKIT" --dump-config | sed -n 's/^binary=//p')
+plugin=$("$NBDKIT" file --dump-plugin | sed -n 's/^path=//p')
+[ -x "$binary" ] || fail 'no nbdkit to run'
+[ -f "$plugin" ] || fail 'no plugin to run'
+NBDKIT=$binary
+
+size=$((40 * 1048576))
+random_file "$tmp/src" $size
+
+# new_disk: of nobody in particular.
+new_disk ()
+{
+  rm -f "$tmp/disk"
+  truncate -s $size "$tmp/disk"
+}
+
+# copies WHEN: in and out, with cache=none, and nothing is left.
+copies ()
+{
+  limited nbdcopy --flush --connections="${connections:-4}" \
+    "$tmp/src" "$uri" || fail "$1: cannot copy in"
+  empty_soon "$tmp/disk" "$1"
+  limited nbdcopy --connections="${connections:-4}" "$uri" "$tmp/back" ||
+    fail "$1: cannot copy out"
+  empty_soon "$tmp/disk" "$1, after reading"
+  stop_nbdkit
+  same "$tmp/src" "$tmp/disk"
+  same "$tmp/src" "$tmp/back"
+}
+
+# No /proc: nothing can be opened a second time.
+new_disk
+under=(unshare --mount --propagation private
+  sh -c 'mount -t tmpfs none /proc && exec "$@"' sh)
+start_nbdkit -v "$plugin" "$tmp/disk" cache=none cache-windows=3
+copies 'without /proc'
+grep -q 'reopening for eviction: No such file.*sharing a description' \
+  "$tmp/log" || fail 'without /proc: the debug log does not say so'
+
+# No thread to be had: writers evict.
+new_disk
+nobody=4242424
+chown $nobody "$tmp" "$tmp/disk"
+under=(prlimit --nproc=2 setpriv "--reuid=$nobody" --clear-groups)
+start_nbdkit -v -t 1 "$plugin" "$tmp/disk" cache=none cache-windows=3
+connections=1
+copies 'without a thread'
+connections=
+grep -q 'no thread for eviction.*writers will do it' "$tmp/log" ||
+  fail 'without a thread: the debug log does not say so'
+chown 0 "$tmp"
+
+# sync_file_range refused, by a sandbox say: there is no way to evict.
+for errno in ENOSYS EPERM; do
+  new_disk
+  under=(strace -f -qq -o /dev/null -e trace=sync_file_range
+    -e "inject=sync_file_range:error=$errno")
+  start_nbdkit -v "$plugin" "$tmp/disk" cache=none
+  limited nbdcopy --flush "$tmp/src" "$uri" || fail "$errno: cannot copy"
+  stop_nbdkit
+  same "$tmp/src" "$tmp/disk"
+  [ "$(grep -c 'sync_file_range.*cache=none does nothing here' "$tmp/log")" \
+    = 1 ] || fail "$errno: not said once in the debug log"
+done
+
+# RWF_DSYNC not known: it goes by other means.
+new_disk
+under=(strace -f -qq -o /dev/null -e trace=pwritev2
+  -e inject=pwritev2:error=EOPNOTSUPP)
+start_nbdkit "$plugin" "$tmp/disk" cache=none cache-windows=3
+client_start "$uri"
+ask write 1M 5000 fua
+ask read 1M 5000
+client_stop
+copies 'on an old kernel'
+
+# Out of descriptors: a client is refused with the reason, others are served
+# on, and it is let in when there are some again.
+under=(prlimit --nofile=40)
+mkdir "$tmp/dir"
+for i in {1..24}; do truncate -s 1M "$tmp/dir/$i"; done
+start_nbdkit "$plugin" "dir=$tmp/dir" cache=none
+client_start "nbd+unix:///1?socket=$tmp/sock"
+ask write 0 64K
+held=()
+for i in {2..24}; do
+  "$builddir/client" "nbd+unix:///$i?socket=$tmp/sock" \
+    < <(sleep 1000) >"$tmp/out.$i" 2>&1 &
+  held+=($!)
+  pids+=($!)
+done
+eventually 20 grep -q 'Too many open files' "$tmp/log" ||
+  fail 'out of descriptors: the log does not say so'
+ask write 64K 64K fua
+ask flush
+ask read 0 128K
+for i in "${held[@]}"; do kill "$i" 2>/dev/null || :; done
+pids=("$job" "$server")
+served_again ()
+{
+  limited nbdinfo --size "nbd+unix:///24?socket=$tmp/sock" >/dev/null 2>&1
+}
+eventually 20 served_again || fail 'descriptors are free, but no client is served'
+client_stop
+stop_nbdkit
+
+# Little memory: whatever fails says so, and what was flushed is there.
+new_disk
+under=(prlimit "--as=$((400 * 1048576))")
+start_nbdkit -t 4 "$plugin" "$tmp/disk" cache=none
+client_start "$uri"
+ask write 0 1M
+ask flush
+ask save "$tmp/model"
+held=()
+for i in {1..40}; do
+  "$builddir/client" "$uri" < <(echo write 8M 32M; sleep 5) \
+    >"$tmp/out.$i" 2>&1 &
+  held+=($!)
+  pids+=($!)
+done
+wait "${held[@]}" || :
+ask read 0 1M
+client_stop
+stop_nbdkit
+cmp -n 1048576 "$tmp/model" "$tmp/disk" >&2 || fail 'little memory: data is gone'
