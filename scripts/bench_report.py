@@ -138,8 +138,8 @@ def charts(runs, out):
 
 def plot(out, name, title, ylabel, data, style):
     """One chart, as SVG and PNG."""
-    for terminal, ending in (("svg size 900,420 background 'white'", "svg"),
-                             ("pngcairo size 900,420", "png")):
+    for terminal, ending in (("svg size 900,420 noenhanced background 'white'", "svg"),
+                             ("pngcairo noenhanced size 900,420", "png")):
         script = f"""
           set terminal {terminal}
           set output '{os.path.join(out, name + '.' + ending)}'
@@ -170,7 +170,7 @@ def bars(runs, out, name, title, ylabel, figure):
                                 for v in values))
     data = "$data << END\n" + "\n".join(lines) + "\nEND\n"
     plot(out, name, title, ylabel, data,
-         "set style data histogram\nset style fill solid 0.8\n"
+         "set xtics rotate by -20\nset style data histogram\nset style fill solid 0.8\n"
          "set logscale y\nset yrange [*:*]\n"
          f"plot for [i=2:{len(whos) + 1}] $data using i:xtic(1) "
          "title columnheader(i)")
