@@ -375,16 +375,22 @@ model_take_accepted (const struct model *m, unsigned char *buf,
 
   for (i = 0; i < m->nr_segments; i++) {
     const struct segment *s = &m->segments[i];
-    size_t promised = s->promised[STRICT];
+    size_t promised = s->promised[STRICT], c;
     uint64_t at = s->start, end = segment_end (m, i), next;
 
     for (; at < end; at = next) {
       next = (at / block + 1) * block;
       if (next > end)
         next = end;
-      if (count_others (m, s, promised, buf + at, next - at, at) > 0 &&
-          all_accepted (m, s->changes[promised], at, next, control))
-        model_fill (m, s->changes[promised], buf + at, next - at, at);
+      if (count_others (m, s, promised, buf + at, next - at, at) == 0)
+        continue;
+      /* Or a later one, which may have replaced it in memory. */
+      for (c = promised; c < s->nr; c++) {
+        if (all_accepted (m, s->changes[c], at, next, control)) {
+          model_fill (m, s->changes[c], buf + at, next - at, at);
+          break;
+        }
+      }
     }
   }
 }

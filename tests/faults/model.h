@@ -113,7 +113,8 @@ uint64_t model_stale (const struct model *m, const unsigned char *buf,
                       uint64_t count, uint64_t offset);
 
 /* Where what was promised is not in buf, which is the whole disk, but
- * the disk did accept all of it at some time, put it there.
+ * the disk did accept all of it, or of a later change, at some time, put
+ * that there.
  */
 void model_take_accepted (const struct model *m, unsigned char *buf,
                           const struct control *control);
