@@ -225,6 +225,7 @@ connection_read (struct connection *c, void *buf, uint32_t count,
   struct evictor *ev = c->disk->evictor;
   char *p = buf;
 
+  extent_map_expire (&c->disk->map);
   if (ev && !atomic_exchange (&c->reads, true))
     evictor_readers (ev, 1);
   if (ev && options.cache == CACHE_PRESERVE)
@@ -342,11 +343,16 @@ connection_write (struct connection *c, const void *buf, uint32_t count,
 {
   int r;
 
+  extent_map_expire (&c->disk->map);
+  extent_map_change_begins (&c->disk->map);
   if (fua)
-    return write_fua (c, buf, count, offset);
-  wberr_write_begins (&c->disk->errors);
-  r = write_windowed (c, buf, count, offset);
-  wberr_write_ends (&c->disk->errors);
+    r = write_fua (c, buf, count, offset);
+  else {
+    wberr_write_begins (&c->disk->errors);
+    r = write_windowed (c, buf, count, offset);
+    wberr_write_ends (&c->disk->errors);
+  }
+  extent_map_change_ends (&c->disk->map);
   return r;
 }
 

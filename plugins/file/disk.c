@@ -162,20 +162,26 @@ knows_seek_hole (struct disk *d, int fd)
   return lseek (fd, size > 0 ? size - 1 : 0, SEEK_HOLE) >= 0 || errno == ENXIO;
 }
 
+static bool
+is_on_tmpfs (int fd)
+{
+  struct statfs fs;
+
+  return fstatfs (fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
 /* Whether the file has a page cache that can be emptied. */
 static bool
 has_page_cache (const struct disk *d, int fd)
 {
-  const char *why = NULL;
+  const char *why = d->is_tmpfs ? "tmpfs" : NULL;
   struct statfs fs;
   struct statx stx;
 
   if (d->is_block)
     return true;
   if (fstatfs (fd, &fs) == 0) {
-    if (fs.f_type == TMPFS_MAGIC)
-      why = "tmpfs";
-    else if (fs.f_type == RAMFS_MAGIC)
+    if (fs.f_type == RAMFS_MAGIC)
       why = "ramfs";
     else if (fs.f_type == HUGETLBFS_MAGIC)
       why = "hugetlbfs";
@@ -249,6 +255,7 @@ disk_free (struct disk *d)
                   d->name);
   }
   wberr_free (&d->errors);
+  extent_map_free (&d->map);
   free (d->name);
   free (d);
 }
@@ -279,9 +286,12 @@ disk_new (int fd, const char *name)
   atomic_store (&d->can_fallocate, !d->is_block);
   atomic_store (&d->can_blkzeroout, d->is_block);
   atomic_store (&d->can_write_dsync, true);
+  extent_map_init (&d->map);
   wberr_init (&d->errors, disk_reopen (fd, O_RDONLY));
   if (d->is_block)
     probe_block_device (d, fd);
+  else
+    d->is_tmpfs = is_on_tmpfs (fd);
   d->can_seek_hole = !d->is_block && knows_seek_hole (d, fd);
 
   if (add_evictor (d, fd, d->dev) == -1) {
@@ -320,8 +330,10 @@ disk_get (int fd, const char *name)
   }
   set_identity (&key, &st);
   d = find_counted (&key);
-  if (d)
+  if (d) {
+    extent_map_expire (&d->map);
     return d;
+  }
 
   /* Made without the lock, as it asks the kernel many things.  If another
    * connection makes the same disk meanwhile, the first to register wins.

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "evictor.h"
+#include "extent_map.h"
 #include "wberr.h"
 
 /* All fields are constant once disk_get has returned the disk, except
@@ -29,6 +30,7 @@ struct disk {
   uint32_t sector_size;  /* bytes; of a block device, else 1 */
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   bool rotational;
+  bool is_tmpfs;
   bool can_seek_hole; /* lseek knows SEEK_DATA and SEEK_HOLE */
 
   /* Methods that may work.  They start out true and are cleared by the
@@ -40,6 +42,7 @@ struct disk {
   atomic_bool can_blkzeroout;
   atomic_bool can_write_dsync; /* pwritev2 with RWF_DSYNC */
 
+  struct extent_map map;   /* has its own lock and atomics */
   struct wberr errors;     /* has its own atomics */
   struct evictor *evictor; /* has its own lock; NULL = no eviction */
 };

@@ -222,3 +222,19 @@ extent_set_union (struct extent_set *s, const struct extent_set *other)
   }
   return 0;
 }
+
+int
+extent_set_copy (struct extent_set *s, const struct extent_set *other)
+{
+  if (other->nr == 0)
+    return 0;
+  s->v = malloc (other->allocated * sizeof *s->v);
+  if (s->v == NULL)
+    return -1;
+  memcpy (s->v, other->v, other->nr * sizeof *s->v);
+  s->allocated = other->allocated;
+  s->nr = other->nr;
+  s->hint = other->hint;
+  s->bytes = other->bytes;
+  return 0;
+}

@@ -65,6 +65,11 @@ void extent_set_subtract (struct extent_set *s, const struct extent_set *other);
  */
 int extent_set_union (struct extent_set *s, const struct extent_set *other);
 
+/* Make the empty set "s" hold what "other" holds.  Returns 0, or -1 with errno
+ * ENOMEM.
+ */
+int extent_set_copy (struct extent_set *s, const struct extent_set *other);
+
 /* Index of the first extent that ends after "offset" (the one that holds
  * it, or the next one up), or s->nr where there is none.  O(log nr).
  */

@@ -8,67 +8,192 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "extents.h"
+#include "residency.h"
 
-/* lseek with SEEK_DATA or SEEK_HOLE, clamped to "end".  Past the last
- * data, or the end of the file, the kernel says ENXIO.  It moves the
- * description's position, which nothing here uses, so threads need no
- * lock.  Returns -1 with nbdkit_error called and errno set.
+static uint64_t
+min (uint64_t a, uint64_t b)
+{
+  return a < b ? a : b;
+}
+
+static uint64_t
+max (uint64_t a, uint64_t b)
+{
+  return a > b ? a : b;
+}
+
+/* ---- asking the kernel for a run ---- */
+
+/* lseek with SEEK_DATA or SEEK_HOLE.  Where there is neither any more, the
+ * kernel says ENXIO, which here is "none".  It moves the description's
+ * position, which nothing here uses, so threads need no lock.  Returns -1 with
+ * nbdkit_error called and errno set.
  */
 static int64_t
-seek (struct connection *c, uint64_t from, int whence, uint64_t end)
+seek (struct connection *c, uint64_t from, int whence, uint64_t none)
 {
   off_t r = lseek (c->fd, from, whence);
   int err = errno;
 
   if (r == -1 && err == ENXIO)
-    return end;
+    return none;
   if (r == -1) {
     nbdkit_error ("%s: looking for %s from offset %" PRIu64 ": %m",
                   c->disk->name, whence == SEEK_DATA ? "data" : "a hole", from);
     errno = err;
-    return -1;
   }
-  return (uint64_t) r < end ? (uint64_t) r : end;
+  return r;
+}
+
+/* Which kind of run "offset" is in, and where that ends.  Where nothing else
+ * follows, that is at "limit".  "is_data" is known sometimes.  Returns
+ * RUN_UNKNOWN with nbdkit_error called and errno set.
+ */
+static enum run_kind
+walk (struct connection *c, uint64_t offset, bool is_data, uint64_t limit,
+      uint64_t *end)
+{
+  int64_t data = offset, hole;
+
+  if (!is_data)
+    data = seek (c, offset, SEEK_DATA, limit);
+  if (data == -1)
+    return RUN_UNKNOWN;
+  if ((uint64_t) data > offset) {
+    *end = data;
+    return RUN_HOLE;
+  }
+  hole = seek (c, offset, SEEK_HOLE, limit);
+  if (hole == -1)
+    return RUN_UNKNOWN;
+  /* Never an empty run, if another process makes a hole meanwhile. */
+  *end = max (hole, offset + 1);
+  return RUN_DATA;
+}
+
+/* ---- asking the kernel whether a hole is one still ---- */
+
+/* Enough for 8 GiB of ext4's preallocated extents, which are the shortest:
+ * 128 MiB at most.
+ */
+#define MAX_EXTENTS 64
+
+/* Whether the file system has stored nothing in the range: there are no
+ * extents, or they are allocated but were not written.
+ */
+static bool
+nothing_stored (int fd, uint64_t offset, uint64_t length)
+{
+  struct {
+    struct fiemap head;
+    struct fiemap_extent extents[MAX_EXTENTS];
+  } m;
+  uint32_t i;
+
+  memset (&m.head, 0, sizeof m.head);
+  m.head.fm_start = offset;
+  m.head.fm_length = length;
+  m.head.fm_extent_count = MAX_EXTENTS;
+  if (ioctl (fd, FS_IOC_FIEMAP, &m) == -1)
+    return false;
+  for (i = 0; i < m.head.fm_mapped_extents; i++) {
+    if (!(m.extents[i].fe_flags & FIEMAP_EXTENT_UNWRITTEN))
+      return false;
+  }
+  return i < MAX_EXTENTS; /* or there may be more */
+}
+
+/* Whether [offset, end) is a hole, asked in time that does not depend on what
+ * comes after.  May say no of a hole.
+ *
+ * Memory first.  Data is in memory until the file system has stored it, so what
+ * is not there, and not stored afterwards, was not written before the question.
+ * tmpfs has nothing but memory.
+ */
+static bool
+is_hole (struct connection *c, uint64_t offset, uint64_t end)
+{
+  const uint64_t page_size = sysconf (_SC_PAGESIZE);
+  const uint64_t start = offset - offset % page_size;
+  const uint64_t length = (end - start + page_size - 1) / page_size * page_size;
+
+  if (c->disk->is_tmpfs)
+    return residency_is_empty_tmpfs (c->fd, start, length);
+  return residency_is_empty (c->fd, start, length) &&
+         nothing_stored (c->fd, start, length);
+}
+
+/* ---- runs ---- */
+
+/* A page is walked in so much less time than it is looked at by is_hole: 33 and
+ * 155 ns on tmpfs, measured on Linux 6.18.
+ */
+#define WALK_SPEED 4
+
+/* One question of a client. */
+struct query {
+  struct connection *c;
+  struct file_state state; /* of the file when it was asked */
+  uint64_t limit;          /* end of what was asked about */
+};
+
+/* The run at "offset", from the map if that knows it.  Returns RUN_UNKNOWN
+ * with nbdkit_error called and errno set.
+ */
+static enum run_kind
+find_run (struct query *q, uint64_t offset, bool is_data, uint64_t *end)
+{
+  struct extent_map *map = &q->c->disk->map;
+  const uint64_t size = q->state.size;
+  enum run_kind kind = extent_map_find (map, &q->state, offset, end);
+
+  if (kind == RUN_DATA)
+    return kind;
+  if (kind == RUN_HOLE && *end - offset > WALK_SPEED * (q->limit - offset) &&
+      is_hole (q->c, offset, q->limit))
+    return kind;
+  kind = walk (q->c, offset, is_data, max (size, q->limit), end);
+  if (kind != RUN_UNKNOWN)
+    extent_map_add (map, &q->state, kind, offset, *end);
+  return kind;
 }
 
 int
 extents_query (struct connection *c, uint32_t count, uint64_t offset, bool one,
                struct nbdkit_extents *extents)
 {
-  const uint64_t end = offset + count;
+  struct query q = { .c = c, .limit = offset + count };
+  enum run_kind kind = RUN_UNKNOWN;
 
-  while (offset < end) {
-    int64_t data = seek (c, offset, SEEK_DATA, end), hole;
+  if (extent_map_look (&c->disk->map, c->fd, &q.state) == -1) {
+    nbdkit_error ("%s: fstat: %m", c->disk->name);
+    return -1;
+  }
+  while (offset < q.limit) {
+    uint64_t end;
 
-    if (data == -1)
+    /* Where a hole ends there is data. */
+    kind = find_run (&q, offset, kind == RUN_HOLE, &end);
+    if (kind == RUN_UNKNOWN)
       return -1;
-    if ((uint64_t) data > offset) {
-      if (nbdkit_add_extent (extents, offset, data - offset,
-                             NBDKIT_EXTENT_HOLE | NBDKIT_EXTENT_ZERO) == -1)
-        return -1;
-      if (one)
-        return 0;
-    }
-    if ((uint64_t) data == end)
-      return 0;
-
-    hole = seek (c, data, SEEK_HOLE, end);
-    if (hole == -1)
-      return -1;
-    /* Never an empty extent, if another process makes a hole meanwhile. */
-    if (hole == data)
-      hole = data + 1;
-    if (nbdkit_add_extent (extents, data, hole - data, 0) == -1)
+    end = min (end, q.limit);
+    if (nbdkit_add_extent (
+          extents, offset, end - offset,
+          kind == RUN_HOLE ? NBDKIT_EXTENT_HOLE | NBDKIT_EXTENT_ZERO : 0) == -1)
       return -1;
     if (one)
       return 0;
-    offset = hole;
+    offset = end;
   }
   return 0;
 }

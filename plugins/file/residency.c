@@ -39,27 +39,32 @@ struct cachestat_counts { /* in pages */
   uint64_t recently_evicted;
 };
 
+static int
+cachestat (int fd, uint64_t offset, uint64_t length,
+           struct cachestat_counts *counts)
+{
+  struct cachestat_range range = { offset, length };
+
+  return syscall (__NR_cachestat, fd, &range, counts, 0);
+}
+
 int64_t
 residency_count (int fd, uint64_t offset, uint64_t length)
 {
-  struct cachestat_range range = { offset, length };
   struct cachestat_counts counts;
 
-  if (syscall (__NR_cachestat, fd, &range, &counts, 0) == -1)
+  if (cachestat (fd, offset, length, &counts) == -1)
     return -1;
   return counts.cached * sysconf (_SC_PAGESIZE);
 }
 
-/* Ask mincore(2) about one piece, of at most PIECE pages. */
+/* mincore(2) is asked about one piece at a time, of at most PIECE pages. */
 #define PIECE 4096
 
 static int
-missing_by_mincore (int fd, uint64_t offset, uint64_t length,
-                    struct extent_set *missing)
+mincore_piece (int fd, uint64_t offset, uint64_t length,
+               unsigned char resident[PIECE])
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE);
-  unsigned char resident[PIECE];
-  uint64_t i;
   void *map;
   int r;
 
@@ -68,7 +73,18 @@ missing_by_mincore (int fd, uint64_t offset, uint64_t length,
     return -1;
   r = mincore (map, length, resident);
   munmap (map, length);
-  if (r == -1)
+  return r;
+}
+
+static int
+missing_by_mincore (int fd, uint64_t offset, uint64_t length,
+                    struct extent_set *missing)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE);
+  unsigned char resident[PIECE];
+  uint64_t i;
+
+  if (mincore_piece (fd, offset, length, resident) == -1)
     return -1;
 
   for (i = 0; i < length / page; i++) {
@@ -100,6 +116,38 @@ residency_missing (int fd, uint64_t offset, uint64_t length,
     length -= n;
   }
   return 0;
+}
+
+bool
+residency_is_empty (int fd, uint64_t offset, uint64_t length)
+{
+  return residency_count (fd, offset, length) == 0;
+}
+
+bool
+residency_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE), end = offset + length;
+  unsigned char resident[PIECE];
+  struct cachestat_counts counts;
+
+  /* mincore says no of what is swapped out (mincore_page, Linux 6.18). */
+  if (cachestat (fd, offset, length, &counts) == -1 || counts.evicted > 0)
+    return false;
+  while (counts.cached > 0 && offset < end) {
+    uint64_t n = (end - offset) / page, i;
+
+    if (n > PIECE)
+      n = PIECE;
+    if (mincore_piece (fd, offset, n * page, resident) == -1)
+      return false;
+    for (i = 0; i < n; i++) {
+      if (resident[i] & 1)
+        return false;
+    }
+    offset += n * page;
+  }
+  return true;
 }
 
 int

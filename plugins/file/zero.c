@@ -163,15 +163,29 @@ do_zero (struct connection *c, uint32_t count, uint64_t offset, bool may_trim,
   return finish (c, r, offset, count, fua, mark);
 }
 
+static void
+change_begins (struct disk *d)
+{
+  extent_map_change_begins (&d->map);
+  wberr_write_begins (&d->errors);
+}
+
+static void
+change_ends (struct disk *d)
+{
+  wberr_write_ends (&d->errors);
+  extent_map_change_ends (&d->map);
+}
+
 int
 zero_range (struct connection *c, uint32_t count, uint64_t offset,
             bool may_trim, bool fast, bool fua)
 {
   int r;
 
-  wberr_write_begins (&c->disk->errors);
+  change_begins (c->disk);
   r = do_zero (c, count, offset, may_trim, fast, fua);
-  wberr_write_ends (&c->disk->errors);
+  change_ends (c->disk);
   return r;
 }
 
@@ -182,11 +196,11 @@ zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
   enum result r;
   int ret;
 
-  wberr_write_begins (&c->disk->errors);
+  change_begins (c->disk);
   r = try_method (c, &c->disk->can_punch_hole, punch_hole, "punching a hole",
                   offset, count);
 
   ret = r == NEXT ? 0 : finish (c, r, offset, count, fua, mark);
-  wberr_write_ends (&c->disk->errors);
+  change_ends (c->disk);
   return ret;
 }

@@ -1,0 +1,86 @@
+/* The extent map: long runs of data and long holes that were found once, so
+ * that block status does not walk them again.
+ *
+ * SEEK_DATA and SEEK_HOLE look at all that is between where they start and
+ * what they find, on tmpfs page by page.  A client asks about a disk in pieces,
+ * so a run would be walked from each of its pieces to its end: quadratic.
+ *
+ * What is known belongs to a generation of the file: a time in which nothing
+ * was written to it, neither through this server, which counts its changes, nor
+ * by others, which shows in the file's ctime, size and blocks.  A generation
+ * never changes.  One that knows more takes its place, and it goes with the
+ * last thread that looks at it.
+ *
+ * The map is a hint all the same: others may be writing now, with a ctime from
+ * when they began.  Data that has become a hole does no harm.  A hole must be
+ * confirmed by the kernel before a client hears of it, see extents.c.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_EXTENT_MAP_H
+#define FILE_EXTENT_MAP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+/* What tells one generation of a file from the next. */
+struct file_state {
+  bool changing;         /* a change is in progress: good for nothing */
+  uint64_t changes;      /* writes, zeroes and trims through us so far */
+  struct timespec ctime; /* these three: from fstat */
+  off_t size;            /* bytes */
+  blkcnt_t blocks;
+  time_t seen; /* when this was, CLOCK_MONOTONIC, seconds */
+};
+
+struct generation;
+
+struct extent_map {
+  _Atomic uint64_t begun, ended; /* changes through us */
+
+  pthread_rwlock_t lock;      /* held to take a reference, or to replace */
+  struct generation *current; /* guarded by lock; NULL = nothing is known */
+  atomic_bool known;          /* current != NULL, for a glance */
+};
+
+enum run_kind { RUN_UNKNOWN, RUN_DATA, RUN_HOLE };
+
+void extent_map_init (struct extent_map *m);
+void extent_map_free (struct extent_map *m);
+
+/* A write, zero or trim begins, and has ended, whether it worked or not. */
+void extent_map_change_begins (struct extent_map *m);
+void extent_map_change_ends (struct extent_map *m);
+
+/* The state of the file now.  "fd" is any descriptor of it.  To be called
+ * before the kernel is asked about its extents.  Returns 0, or -1 with errno
+ * from fstat.
+ */
+int extent_map_look (struct extent_map *m, int fd, struct file_state *now);
+
+/* The kind of the run that holds "offset", with its end (in bytes of the disk)
+ * in *end, or RUN_UNKNOWN.  Excludes no other reader.
+ */
+enum run_kind extent_map_find (struct extent_map *m,
+                               const struct file_state *now, uint64_t offset,
+                               uint64_t *end);
+
+/* The kernel was asked after "now", and [offset, end) is a run of this kind.
+ * Remembered if it is long.  Where there is no room for one more all others are
+ * forgotten, and without memory this one is.
+ */
+void extent_map_add (struct extent_map *m, const struct file_state *now,
+                     enum run_kind kind, uint64_t offset, uint64_t end);
+
+/* Free what is too old to be of use.  To be called at every request, so that an
+ * idle client does not keep it; costs nothing where nothing is known.
+ */
+void extent_map_expire (struct extent_map *m);
+
+#endif /* FILE_EXTENT_MAP_H */
