@@ -157,6 +157,25 @@ retry_undropped (struct evictor *ev, const struct extent_set *s)
   extent_set_free (&left);
 }
 
+/* A slot has room for hundreds of small requests.  Calling all who wait would
+ * mostly send them back to wait; calling one, who calls the next, costs a
+ * switch of threads each.  With 4 connections and 64 writers 16 was best:
+ * 46,000 random writes a second, against 43,000 with one or with no line.
+ */
+#define WRITERS_PER_SLOT 16
+
+void
+eviction_call_writer (struct evictor *ev)
+{
+  struct writer *w = STAILQ_FIRST (&ev->line);
+
+  if (w == NULL)
+    return;
+  STAILQ_REMOVE_HEAD (&ev->line, next);
+  w->called = true;
+  pthread_cond_signal (&w->turn);
+}
+
 void
 eviction_evict_written (struct evictor *ev, bool redirtied)
 {
@@ -164,7 +183,7 @@ eviction_evict_written (struct evictor *ev, bool redirtied)
   struct window *w = ring_take (&ev->writes);
   struct extent where = { 0, 0 };
   bool spare;
-  int err;
+  int err, i;
 
   if (!w->started)
     flags = WRITE_AND_WAIT;
@@ -195,7 +214,8 @@ eviction_evict_written (struct evictor *ev, bool redirtied)
     pthread_mutex_lock (&ev->lock);
 
   ring_give_back (&ev->writes, w);
-  pthread_cond_signal (&ev->slot);
+  for (i = 0; i < WRITERS_PER_SLOT; i++)
+    eviction_call_writer (ev);
 }
 
 /* A sequential reader's window ends in the middle of a folio that its

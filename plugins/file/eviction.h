@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "evictor.h"
 #include "extent_set.h"
@@ -25,6 +26,13 @@
 /* The page cache of the whole file is counted once in this many windows. */
 #define WINDOWS_PER_COUNT 2
 
+/* A writer that stands in line for a slot; on its thread's stack. */
+struct writer {
+  STAILQ_ENTRY (writer) next;
+  pthread_cond_t turn;
+  bool called; /* it is its turn, and it is out of the line */
+};
+
 struct evictor {
   /* Constant after evictor_new. */
   int fd;
@@ -32,10 +40,10 @@ struct evictor {
   struct evictor_config config;
   struct wberr *errors; /* has its own atomics */
 
-  pthread_mutex_t lock; /* guards all below */
-  pthread_cond_t work;  /* to the thread: there is something to do */
-  pthread_cond_t role;  /* to those who want the role: it goes on */
-  pthread_cond_t slot;  /* to one writer: there is room in the ring */
+  pthread_mutex_t lock;        /* guards all below */
+  pthread_cond_t work;         /* to the thread: there is something to do */
+  pthread_cond_t role;         /* to those who want the role: it goes on */
+  STAILQ_HEAD (, writer) line; /* writers that wait for a slot */
 
   bool thread_tried; /* someone has started the thread, or could not */
   bool has_thread;
@@ -95,6 +103,9 @@ void eviction_empty_rings (struct evictor *ev);
  * Role held.
  */
 void eviction_sweep (struct evictor *ev);
+
+/* There is room in the ring: call the first writer in the line, if any. */
+void eviction_call_writer (struct evictor *ev);
 
 /* Hear of an error that no window has reported yet, waiting for nothing.
  * Returns whether there was one.  Role held.

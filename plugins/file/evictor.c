@@ -80,6 +80,9 @@ leave_role (struct evictor *ev)
 {
   ev->role_serving++;
   pthread_cond_broadcast (&ev->role);
+  /* Without a thread a writer may have to take it. */
+  if (!ev->has_thread)
+    eviction_call_writer (ev);
 }
 
 /* ---- the thread ---- */
@@ -224,7 +227,7 @@ evictor_new (int fd, const char *name, const struct evictor_config *config,
   pthread_condattr_setclock (&attr, CLOCK_MONOTONIC);
   pthread_cond_init (&ev->work, &attr);
   pthread_cond_init (&ev->role, NULL);
-  pthread_cond_init (&ev->slot, NULL);
+  STAILQ_INIT (&ev->line);
   pthread_condattr_destroy (&attr);
   return ev;
 
@@ -260,7 +263,6 @@ evictor_free (struct evictor *ev)
   extent_set_free (&ev->coming);
   pthread_cond_destroy (&ev->work);
   pthread_cond_destroy (&ev->role);
-  pthread_cond_destroy (&ev->slot);
   pthread_mutex_destroy (&ev->lock);
   close (ev->fd);
   free (ev->name);
@@ -473,21 +475,58 @@ evictor_wrote_through (struct evictor *ev, const struct survey *s,
   pthread_mutex_unlock (&ev->lock);
 }
 
-/* All slots are filling, sealed or taken: wait for one to be free.  The
+/* All slots are filling, sealed or taken: wait in line until there is room. The
  * first to come does the waiting for the disk if there is no thread.  If there
  * is one it may not know yet of the window that was sealed for want of room.
+ * One who was called, but too late, is "again" the first in the line.
  */
 static void
-wait_for_slot (struct evictor *ev)
+wait_for_slot (struct evictor *ev, bool again)
 {
+  struct writer w = { .called = false };
+
   pthread_cond_signal (&ev->work);
-  if (ev->has_thread || role_is_taken (ev))
-    pthread_cond_wait (&ev->slot, &ev->lock);
-  else {
+  if (!ev->has_thread && !role_is_taken (ev) && ev->writes.nr_sealed > 0) {
     take_role (ev);
     eviction_evict_written (ev, false);
     leave_role (ev);
+    return;
   }
+
+  pthread_cond_init (&w.turn, NULL);
+  if (again)
+    STAILQ_INSERT_HEAD (&ev->line, &w, next);
+  else
+    STAILQ_INSERT_TAIL (&ev->line, &w, next);
+  while (!w.called)
+    pthread_cond_wait (&w.turn, &ev->lock);
+  pthread_cond_destroy (&w.turn);
+}
+
+/* Add to the ring of writes.  Nobody goes past those who wait in line: of many
+ * clients of a slow disk, some would wait for a second and others not at all.
+ */
+static enum ring_result
+add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  bool waited = !STAILQ_EMPTY (&ev->line);
+  enum ring_result r;
+
+  if (waited)
+    wait_for_slot (ev, false);
+  while ((r = ring_add (&ev->writes, offset, length)) == RING_FULL) {
+    /* No window to wait for means that there was no memory for this
+     * extent.  The idle disk's sweep will find it.
+     */
+    if (ring_oldest_serial (&ev->writes) == UINT64_MAX)
+      break;
+    wait_for_slot (ev, waited);
+    waited = true;
+  }
+  /* There may be room for the next, too. */
+  if (waited)
+    eviction_call_writer (ev);
+  return r;
 }
 
 void
@@ -495,23 +534,9 @@ evictor_wrote (struct evictor *ev, const struct survey *s, uint64_t offset,
                uint64_t length)
 {
   enum ring_result r;
-  bool waited = false;
 
   begin_request (ev);
-  while ((r = ring_add (&ev->writes, offset, length)) == RING_FULL) {
-    /* No window to wait for means that there was no memory for this
-     * extent.  The idle disk's sweep will find it.
-     */
-    if (ring_oldest_serial (&ev->writes) == UINT64_MAX)
-      break;
-    wait_for_slot (ev);
-    waited = true;
-  }
-  /* A slot has room for many requests, but waking all writers for each
-   * slot would mostly send them back to sleep: one wakes the next.
-   */
-  if (waited)
-    pthread_cond_signal (&ev->slot);
+  r = add_in_turn (ev, offset, length);
   if (ev->config.preserve)
     extent_set_subtract (&ev->coming, &s->ours);
   if (r == RING_SEALED)
