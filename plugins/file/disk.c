@@ -18,13 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "device.h"
 #include "disk.h"
 #include "options.h"
 
@@ -84,47 +84,6 @@ disk_size (const struct disk *d, int fd)
 }
 
 /* ---- what the kernel knows of the device ---- */
-
-/* Read a number from a file below /sys about the device.  Returns -1 if
- * it is not there: btrfs and overlayfs have no device of their own.
- */
-static long
-sysfs_number (const char *format, dev_t dev)
-{
-  char path[128];
-  long n = -1;
-  FILE *fp;
-
-  snprintf (path, sizeof path, format, major (dev), minor (dev));
-  fp = fopen (path, "re");
-  if (fp == NULL)
-    return -1;
-  if (fscanf (fp, "%ld", &n) != 1)
-    n = -1;
-  fclose (fp);
-  return n;
-}
-
-static bool
-device_is_rotational (dev_t dev)
-{
-  long n = sysfs_number ("/sys/dev/block/%u:%u/queue/rotational", dev);
-
-  if (n == -1) /* a partition: its parent has the queue */
-    n = sysfs_number ("/sys/dev/block/%u:%u/../queue/rotational", dev);
-  return n > 0;
-}
-
-/* Bytes of readahead.  4 MiB is what btrfs, which hides its device, uses
- * at least.
- */
-static uint64_t
-device_read_ahead (dev_t dev)
-{
-  long kb = sysfs_number ("/sys/class/bdi/%u:%u/read_ahead_kb", dev);
-
-  return (kb >= 0 ? kb : 4096) * UINT64_C (1024);
-}
 
 static void
 probe_block_device (struct disk *d, int fd)
@@ -205,7 +164,7 @@ add_evictor (struct disk *d, int fd, dev_t dev)
   const struct evictor_config config = {
     .windows = options.cache_windows,
     .window_size = options.cache_window_size,
-    .read_ahead = device_read_ahead (dev),
+    .read_ahead = device_facts (dev).read_ahead,
     .preserve = options.cache == CACHE_PRESERVE,
   };
   int own;
@@ -280,7 +239,7 @@ disk_new (int fd, const char *name)
   d->refs = 1;
   set_identity (d, &st);
   d->sector_size = 1;
-  d->rotational = device_is_rotational (d->dev);
+  d->rotational = device_facts (d->dev).rotational;
   atomic_store (&d->can_punch_hole, true);
   atomic_store (&d->can_zero_range, true);
   atomic_store (&d->can_fallocate, !d->is_block);

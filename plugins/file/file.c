@@ -14,6 +14,7 @@
 #include <nbdkit-plugin.h>
 
 #include "connection.h"
+#include "device.h"
 #include "exports.h"
 #include "extents.h"
 #include "options.h"
@@ -28,6 +29,7 @@ static void
 file_unload (void)
 {
   disk_empty_all ();
+  device_forget_all ();
   options_free ();
 }
 
