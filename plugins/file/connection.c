@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -19,6 +20,12 @@
 
 #include "connection.h"
 #include "options.h"
+
+/* All connections.  The lock is held when one is opened and closed, for
+ * nothing else.
+ */
+static pthread_mutex_t connections_lock = PTHREAD_MUTEX_INITIALIZER;
+static LIST_HEAD (list, connection) connections;
 
 struct connection *
 connection_new (int fd, bool writable, const char *name)
@@ -49,6 +56,10 @@ connection_new (int fd, bool writable, const char *name)
                                                        : options.fadvise);
   if (err)
     nbdkit_debug ("%s: posix_fadvise: errno %d (ignored)", name, err);
+
+  pthread_mutex_lock (&connections_lock);
+  LIST_INSERT_HEAD (&connections, c, others);
+  pthread_mutex_unlock (&connections_lock);
   return c;
 
 fail:
@@ -62,6 +73,10 @@ fail:
 void
 connection_free (struct connection *c)
 {
+  pthread_mutex_lock (&connections_lock);
+  LIST_REMOVE (c, others);
+  pthread_mutex_unlock (&connections_lock);
+
   if (c->disk->evictor && atomic_load (&c->reads))
     evictor_readers (c->disk->evictor, -1);
   /* Before the disk goes: its writeback errors would have nobody else to
@@ -70,6 +85,14 @@ connection_free (struct connection *c)
   close (c->fd);
   disk_put (c->disk);
   free (c);
+}
+
+/* No lock: no other thread is left. */
+void
+connection_free_all (void)
+{
+  while (!LIST_EMPTY (&connections))
+    connection_free (LIST_FIRST (&connections));
 }
 
 /* ---- one chunk ---- */

@@ -11,14 +11,16 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "disk.h"
 #include "wberr.h"
 
 /* Many threads may serve one connection at a time: all fields are
- * constant or atomic.
+ * constant or atomic, or guarded by the lock of the list of connections.
  */
 struct connection {
+  LIST_ENTRY (connection) others;
   int fd; /* its own description: readahead state, and
            * writeback errors, are kept per description */
   bool writable;
@@ -39,6 +41,11 @@ struct connection *connection_new (int fd, bool writable, const char *name);
  * written data is on the disk and out of the page cache.
  */
 void connection_free (struct connection *c);
+
+/* Close all that are open.  The plugin goes out of memory after that, and so
+ * must the threads of its disks.
+ */
+void connection_free_all (void);
 
 /* Read or write count bytes at offset.  Short transfers are continued and
  * EINTR is retried.  Return 0, or -1 with nbdkit_error called and errno

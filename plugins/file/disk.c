@@ -316,15 +316,6 @@ disk_get (int fd, const char *name)
   return winner;
 }
 
-/* Not after disk_empty_all.  Registry lock held. */
-static bool
-is_registered (const struct disk *d)
-{
-  struct disk **found = tfind (d, &registry, disk_order);
-
-  return found && *found == d;
-}
-
 void
 disk_put (struct disk *d)
 {
@@ -332,44 +323,10 @@ disk_put (struct disk *d)
 
   pthread_mutex_lock (&registry_lock);
   last = --d->refs == 0;
-  if (last && is_registered (d))
+  if (last)
     tdelete (d, &registry, disk_order);
   pthread_mutex_unlock (&registry_lock);
 
   if (last)
     disk_free (d);
-}
-
-/* Any disk of the tree, for twalk_r. */
-static void
-take_any (const void *node, VISIT which, void *found)
-{
-  struct disk **d = found;
-
-  if (*d == NULL && (which == postorder || which == leaf))
-    *d = *(struct disk *const *) node;
-}
-
-/* They leave the registry one by one; their connections still refer to
- * them, so they are not freed.
- */
-void
-disk_empty_all (void)
-{
-  for (;;) {
-    struct disk *d = NULL;
-
-    pthread_mutex_lock (&registry_lock);
-    twalk_r (registry, take_any, &d);
-    if (d) {
-      tdelete (d, &registry, disk_order);
-      d->refs++;
-    }
-    pthread_mutex_unlock (&registry_lock);
-    if (d == NULL)
-      return;
-    if (d->evictor)
-      evictor_empty (d->evictor);
-    disk_put (d);
-  }
 }

@@ -59,11 +59,6 @@ struct disk *disk_get (int fd, const char *name);
  */
 void disk_put (struct disk *d);
 
-/* The server ends although connections are open: write back and drop what
- * is left of all disks.
- */
-void disk_empty_all (void);
-
 /* Size in bytes of the disk that "fd" is open on, or -1 with nbdkit_error
  * called and errno set.  Asks the kernel each time, since files grow.
  */

@@ -245,6 +245,25 @@ no_memory:
   return NULL;
 }
 
+/* Readahead that is still coming in cannot be dropped before it is there,
+ * so that is waited for, half a second at most.
+ */
+static void
+empty_for_good (struct evictor *ev)
+{
+  long ms;
+
+  pthread_mutex_lock (&ev->lock);
+  for (ms = 1; ev->active && !empty_disk (ev) && ms <= 256; ms *= 2) {
+    const struct timespec t = { .tv_nsec = ms * 1000000 };
+
+    pthread_mutex_unlock (&ev->lock);
+    nanosleep (&t, NULL);
+    pthread_mutex_lock (&ev->lock);
+  }
+  pthread_mutex_unlock (&ev->lock);
+}
+
 void
 evictor_free (struct evictor *ev)
 {
@@ -255,7 +274,7 @@ evictor_free (struct evictor *ev)
   if (ev->has_thread)
     pthread_join (ev->thread, NULL);
 
-  evictor_empty (ev);
+  empty_for_good (ev);
   ring_free (&ev->reads);
   ring_free (&ev->writes);
   extent_set_free (&ev->failed);
@@ -575,25 +594,6 @@ evictor_flushed (struct evictor *ev)
   if (!ev->unswept_reads)
     eviction_sweep (ev);
   leave_role (ev);
-  pthread_mutex_unlock (&ev->lock);
-}
-
-/* Readahead that is still coming in cannot be dropped before it is there,
- * so that is waited for, half a second at most.
- */
-void
-evictor_empty (struct evictor *ev)
-{
-  long ms;
-
-  pthread_mutex_lock (&ev->lock);
-  for (ms = 1; ev->active && !empty_disk (ev) && ms <= 256; ms *= 2) {
-    const struct timespec t = { .tv_nsec = ms * 1000000 };
-
-    pthread_mutex_unlock (&ev->lock);
-    nanosleep (&t, NULL);
-    pthread_mutex_lock (&ev->lock);
-  }
   pthread_mutex_unlock (&ev->lock);
 }
 

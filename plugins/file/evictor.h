@@ -85,11 +85,6 @@ void evictor_readers (struct evictor *ev, int change);
 /* After fdatasync(2): drop all windows so far, which are clean now. */
 void evictor_flushed (struct evictor *ev);
 
-/* Write back, wait for and drop all that there is now, as evictor_free
- * does, while requests may still be in progress.
- */
-void evictor_empty (struct evictor *ev);
-
 /* [offset, offset+length) could not be put on the disk (FUA, zero, trim),
  * for the reason err, an errno value.  If it may be in memory only, it
  * stays there, as does all whose writeback is not known to have succeeded.

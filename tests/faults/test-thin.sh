@@ -46,19 +46,23 @@ for cache in none preserve default; do
   cmp -n 4194304 "$fs/disk" "$tmp/model" >&2 ||
     fail "cache=$cache: what was flushed is not there"
 
-  # A client that leaves without a flush.
-  start_nbdkit file "$fs/disk" "cache=$cache"
-  client_start "$uri"
-  for i in {72..127}; do ask_any write "${i}M" 1M; done
-  client_stop
-  stop_nbdkit
-  # With cache=default the kernel has not written it back by then.
-  if [ "$cache" != default ]; then
-    grep -q 'left without a flush' "$tmp/log" ||
-      fail "cache=$cache: nothing in the log"
-    grep -Eq "$fs/disk: writing back [0-9]+ bytes at offset [0-9]+" \
-      "$tmp/log" || fail "cache=$cache: the log does not say where"
-  fi
+  # A client that leaves without a flush; also when the server was told to end
+  # before, so that nbdkit does not close the connection.
+  for first in client server; do
+    start_nbdkit file "$fs/disk" "cache=$cache"
+    client_start "$uri"
+    for i in {72..127}; do ask_any write "${i}M" 1M; done
+    [ $first = client ] || kill "$server"
+    client_stop
+    if [ $first = client ]; then stop_nbdkit; else has_ended; fi
+    # With cache=default the kernel has not written it back by then.
+    if [ "$cache" != default ]; then
+      grep -q 'left without a flush' "$tmp/log" ||
+        fail "cache=$cache, $first first: nothing in the log"
+      grep -Eq "$fs/disk: writing back [0-9]+ bytes at offset [0-9]+" \
+        "$tmp/log" || fail "cache=$cache: the log does not say where"
+    fi
+  done
   unmount "$fs"
   unmount "$thin"
 done
