@@ -1,0 +1,28 @@
+/* In builds with sanitizers: start the sanitizer before any library of the
+ * process is initialised.
+ *
+ * Otherwise it starts in the first call of malloc.  If that is in newlocale(3),
+ * as in libp11-kit, which nbdkit's GnuTLS needs, then glibc's lock of the
+ * locales is taken, and a message that the sanitizer has glibc translate
+ * meanwhile unlocks it.  It is unlocked once too often then, and much later,
+ * when it has been used by two threads, nbdkit hangs in exit(3).
+ *
+ * This is linked with -z initfirst, and preloaded after the runtime.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+void __asan_init (void) __attribute__ ((weak));
+void __tsan_init (void) __attribute__ ((weak));
+
+__attribute__ ((constructor)) static void
+init_first (void)
+{
+  if (__asan_init)
+    __asan_init ();
+  if (__tsan_init)
+    __tsan_init ();
+}
