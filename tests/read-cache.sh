@@ -25,13 +25,13 @@ read_ahead ()
 }
 
 # watched FILE LIMIT COMMAND...: the most that was cached while it ran.  What is
-# in the cache at first, because the test put it there, has one second to go.
+# in the cache at first, because the test put it there ($warm), has one second
+# to go.
 watched ()
 {
-  local file=$1 limit=$2 most watcher delay=0
+  local file=$1 limit=$2 most watcher
 
-  is_empty "$file" || delay=1
-  { sleep $delay; exec "$builddir/residency" -w "$file"; } >"$tmp/most" &
+  { sleep "${warm:-0}"; exec "$builddir/residency" -w "$file"; } >"$tmp/most" &
   watcher=$!
   pids+=("$watcher")
   limited "${@:3}" >"$tmp/out" 2>&1 || fail "${*:3}: $(<"$tmp/out")"
@@ -54,7 +54,7 @@ empty_for_both ()
 # load FILE cold|warm CONNECTIONS DEPTH REQUEST-SIZE FIO-OPTION...
 load ()
 {
-  local file=$1 jobs=$3 runtime=1 limit
+  local file=$1 jobs=$3 runtime=1 warm=0 limit
 
   limit=$((32 * 1048576 + jobs * 2 * $(read_ahead "$file") +
            jobs * $4 * $(numfmt --from=iec "${5^^}")))
@@ -62,6 +62,7 @@ load ()
   if [ "$2" = warm ]; then
     cat "$file" >/dev/null
     runtime=2
+    warm=1
   fi
   watched "$file" $limit \
     fio --name=load --ioengine=nbd --uri="$uri" --numjobs="$jobs" \
