@@ -192,6 +192,19 @@ started ()
   [ -s "$tmp/pid" ] || gone "$job"
 }
 
+# sanitizer_reports: does the log have a report of a sanitizer?  Only a leak of
+# what nbdkit itself has allocated (#1 called malloc, which is #0) is not ours:
+# it forgets connections that are open when it is told to end.
+sanitizer_reports ()
+{
+  awk '
+    / leak of [0-9]+ byte/ { getline; getline; if (!/\/nbdkit\+0x/) found = 1 }
+    /ERROR: LeakSanitizer: detected|SUMMARY: .* leaked in / { next }
+    /Sanitizer: |Sanitizer:DEADLYSIGNAL|runtime error: / { found = 1 }
+    END { exit !found }
+  ' "$tmp/log"
+}
+
 # stop_nbdkit: end it as a user would, and see that it says all went well.
 stop_nbdkit ()
 {
@@ -206,9 +219,9 @@ has_ended ()
 
   eventually 20 gone "$job" || fail "the server does not end on SIGTERM"
   wait "$job" || status=$?
-  ! grep -Eq 'Sanitizer: |Sanitizer:DEADLYSIGNAL|runtime error: ' "$tmp/log" ||
-    fail "a sanitizer found something"
-  [ "$status" = 0 ] || fail "the server ended with status $status"
+  ! sanitizer_reports || fail "a sanitizer found something"
+  [ "$status" = 0 ] || grep -q '^=.*ERROR: LeakSanitizer: ' "$tmp/log" ||
+    fail "the server ended with status $status"
   pids=()
 }
 

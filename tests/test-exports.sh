@@ -25,7 +25,7 @@ ln -s nothing "$dir/dangling"
 ln -s loop "$dir/loop"
 ln -s /dev/null "$dir/char"
 
-start_nbdkit memory 1M
+start_nbdkit file "$tmp/outside"
 ln "$tmp/sock" "$dir/socket"
 stop_nbdkit
 

@@ -11,6 +11,8 @@ need strace
 
 truncate -s 16M "$tmp/disk"
 strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+# LeakSanitizer is a debugger too, and there can only be one.
+export ASAN_OPTIONS=detect_leaks=0
 # shellcheck disable=SC2054
 under=(strace -f -qq -o "$tmp/trace" -e
   trace=pwrite64,pwritev,pwritev2,fsync,fdatasync,sync,syncfs)

@@ -10,6 +10,8 @@
 . "${srcdir:-.}/lib.sh" || exit
 need nbdinfo mkfifo
 
+opens=${OPENS:-500}  # in each race
+
 dir=$tmp/dir
 mkdir "$dir" "$dir/sub"
 printf 'good, %0100d' 1 >"$dir/good"
@@ -53,7 +55,8 @@ races ()
 {
   local counts
 
-  counts=$(limited "$builddir/swap-race" "$tmp/sock" "$dir/good" "$1" 500) ||
+  counts=$(limited \
+    "$builddir/swap-race" "$tmp/sock" "$dir/good" "$1" "$opens") ||
     fail "$mode: swapping with $1"
   [[ $counts =~ ^served=([0-9]+)\ refused=([0-9]+)$ ]] || fail "$counts"
   if [ "${BASH_REMATCH[1]}" = 0 ] || [ "${BASH_REMATCH[2]}" = 0 ]; then

@@ -27,7 +27,7 @@ for connections in 1 4; do
 
   kill -TERM "$server"
   eventually 5 gone "$job" || fail "it is still there after 5 seconds"
-  wait "$job" || fail "it ended with status $?"
+  has_ended
   empty_now "$tmp/disk" "when the server had ended"
   wait "$copy" && fail "the copy did not notice"
   pids=()
