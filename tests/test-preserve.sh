@@ -38,7 +38,7 @@ new ()
   paste -d '' <(fold -w 1 "$1") <(fold -w 1 "$2") | grep -c 01 || :
 }
 
-# preserved WHAT COMMAND...
+# preserved WHAT COMMAND...; served with "${ring[@]}".
 preserved ()
 {
   local kept control added
@@ -49,7 +49,7 @@ preserved ()
   [ "$(both "$tmp/disk.1" "$tmp/disk.1")" -gt $((pages / 16)) ] ||
     fail 'too little was in the cache to see anything'
 
-  start_nbdkit file "$tmp/disk" cache=preserve
+  start_nbdkit file "$tmp/disk" cache=preserve "${ring[@]}"
   limited "${@:2}" >"$tmp/out" 2>&1 || fail "$1: $(<"$tmp/out")"
   stop_nbdkit
 
@@ -63,6 +63,7 @@ preserved ()
     fail "$1: $added pages more than before are cached"
 }
 
+ring=()
 random_file "$tmp/disk" $size
 cp "$tmp/disk" "$tmp/control"
 nbd=(fio --name=load --ioengine=nbd --uri="nbd+unix:///?socket=$tmp/sock"
@@ -74,3 +75,8 @@ preserved 'random reads' "${nbd[@]}" --rw=randread --bs=4k --io_size=64m
 preserved 'random writes' "${nbd[@]}" --rw=randwrite --bs=4k --io_size=64m
 preserved 'writing it all' "${nbd[@]}" --rw=write --bs=256k
 preserved 'mixed, odd sizes' "${nbd[@]}" --rw=randrw --bs=10752 --io_size=64m
+
+# So small that requests find all windows being dropped.
+ring=(cache-windows=2 cache-window-size=64K)
+preserved 'random reads, small ring' "${nbd[@]}" --rw=randread --bs=4k \
+  --io_size=64m

@@ -401,10 +401,14 @@ eviction_add_read (struct evictor *ev, uint64_t offset, uint64_t length)
     while ((r = ring_add (&ev->reads, offset, n)) == RING_FULL &&
            ev->reads.nr_sealed > 0)
       eviction_evict_read (ev);
-    /* If it is full still, others are dropping all windows at this moment:
-     * this piece goes with the next sweep.
-     */
     sealed |= r == RING_SEALED;
+    /* If it is full still, others are dropping all windows at this moment:
+     * this piece goes with the next sweep, or with what is coming.
+     */
+    if (ev->config.preserve && r == RING_FULL)
+      extent_set_add (&ev->coming, offset, n);
+    else if (ev->config.preserve)
+      extent_set_remove (&ev->coming, offset, n);
     offset += n;
     length -= n;
   }
@@ -414,15 +418,17 @@ eviction_add_read (struct evictor *ev, uint64_t offset, uint64_t length)
 bool
 eviction_add_coming (struct evictor *ev)
 {
-  struct extent_set all = ev->coming;
   bool sealed = false;
+  uint64_t pos = 0;
   size_t i;
 
   /* Adding releases the lock, so that others may add to it meanwhile. */
-  extent_set_init (&ev->coming, MAX_KEPT);
-  for (i = 0; i < all.nr; i++)
-    sealed |= eviction_add_read (ev, all.v[i].offset, all.v[i].length);
-  extent_set_free (&all);
+  while ((i = extent_set_find (&ev->coming, pos)) < ev->coming.nr) {
+    struct extent e = ev->coming.v[i];
+
+    pos = extent_end (&e);
+    sealed |= eviction_add_read (ev, e.offset, e.length);
+  }
   return sealed;
 }
 

@@ -87,7 +87,8 @@ void eviction_evict_written (struct evictor *ev, bool redirtied);
 void eviction_evict_read (struct evictor *ev);
 
 /* Add a range that is clean to the ring of reads, in pieces that fit a
- * window.  Returns whether that sealed one.  The role is not needed.
+ * window, and take it out of what is coming.  Returns whether that sealed
+ * a window.  The role is not needed.
  */
 bool eviction_add_read (struct evictor *ev, uint64_t offset, uint64_t length);
 

@@ -435,7 +435,6 @@ add_clean (struct evictor *ev, const struct survey *s, uint64_t offset,
   else {
     for (i = 0; i < s->ours.nr; i++)
       add_read (ev, s->ours.v[i].offset, s->ours.v[i].length);
-    extent_set_subtract (&ev->coming, &s->ours);
   }
 }
 
