@@ -15,6 +15,7 @@
 
 #include "evictor.h"
 #include "extent_set.h"
+#include "idle.h"
 #include "wberr.h"
 #include "window.h"
 
@@ -40,6 +41,8 @@ struct evictor {
   struct evictor_config config;
   struct wberr *errors; /* has its own atomics */
 
+  struct idle_watched watched; /* see idle.h */
+
   pthread_mutex_t lock;        /* guards all below */
   pthread_cond_t work;         /* to the thread: there is something to do */
   pthread_cond_t role;         /* to those who want the role: it goes on */
@@ -61,7 +64,10 @@ struct evictor {
 
   int readers;               /* connections that read */
   uint64_t requests;         /* counts up; to see whether it is idle */
-  bool active;               /* something may be resident */
+  uint64_t requests_seen;    /* at the last tick of the idle watch */
+  unsigned quiet_ticks;      /* since there was one */
+  bool active;               /* something may be resident: watched */
+  bool empty_now;            /* idle: the thread should empty the rings */
   bool unswept_reads;        /* reads since the file was last swept */
   unsigned windows_to_count; /* windows until the page cache is counted */
   uint64_t stubborn;         /* bytes over the allowance that would not go */

@@ -23,10 +23,8 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -34,20 +32,17 @@
 
 #include "eviction.h"
 #include "residency.h"
+#include "thread.h"
 
-/* An idle disk is looked at this often, and emptied when it was found
- * idle QUIET_TICKS times in a row: after 1 to 1.5 seconds.
+/* A disk that was found idle so many times in a row is emptied: after 1 to 1.5
+ * seconds.
  */
-#define TICK_MS 500
 #define QUIET_TICKS 2
 
 /* Attempts to empty an idle disk whose pages will not go (because
  * another process maps or writes them).
  */
 #define IDLE_ATTEMPTS 4
-
-/* Enough for a thread that calls nothing deep, printf included. */
-#define STACK_SIZE (128 * 1024)
 
 /* ---- the role ---- */
 
@@ -87,25 +82,6 @@ leave_role (struct evictor *ev)
 
 /* ---- the thread ---- */
 
-/* Wait until there may be work, or for one tick.  Returns true if the
- * tick ended with nothing to do.
- */
-static bool
-wait_a_tick (struct evictor *ev)
-{
-  struct timespec t;
-
-  if (!ev->active) {
-    pthread_cond_wait (&ev->work, &ev->lock);
-    return false;
-  }
-  clock_gettime (CLOCK_MONOTONIC, &t);
-  t.tv_nsec += TICK_MS * 1000000L;
-  t.tv_sec += t.tv_nsec / 1000000000L;
-  t.tv_nsec %= 1000000000L;
-  return pthread_cond_timedwait (&ev->work, &ev->lock, &t) == ETIMEDOUT;
-}
-
 /* Leave nothing of the disk in memory.  Returns false if something
  * would not go.
  */
@@ -134,8 +110,6 @@ static void *
 evictor_thread (void *arg)
 {
   struct evictor *ev = arg;
-  uint64_t requests = 0;
-  unsigned quiet = 0;
 
   pthread_setname_np (pthread_self (), "evictor");
   pthread_mutex_lock (&ev->lock);
@@ -150,42 +124,27 @@ evictor_thread (void *arg)
     if (did)
       continue;
 
-    if (!wait_a_tick (ev))
+    if (ev->empty_now) {
+      ev->empty_now = false;
+      empty_disk (ev);
       continue;
-    if (requests != ev->requests) {
-      requests = ev->requests;
-      quiet = 0;
     }
-    else if (++quiet >= QUIET_TICKS &&
-             (empty_disk (ev) || quiet >= QUIET_TICKS + IDLE_ATTEMPTS) &&
-             requests == ev->requests)
-      ev->active = false;
+    pthread_cond_wait (&ev->work, &ev->lock);
   }
   pthread_mutex_unlock (&ev->lock);
   return NULL;
 }
 
-/* Start the thread, once.  It takes no signals: they are nbdkit's.  Lock
- * held, but released meanwhile.
- */
+/* Start the thread, once.  Lock held, but released meanwhile. */
 static void
 start_thread (struct evictor *ev)
 {
-  sigset_t all, old;
-  pthread_attr_t attr;
   pthread_t thread;
   int err;
 
   ev->thread_tried = true;
   pthread_mutex_unlock (&ev->lock);
-  sigfillset (&all);
-  pthread_sigmask (SIG_SETMASK, &all, &old);
-  pthread_attr_init (&attr);
-  pthread_attr_setstacksize (&attr, STACK_SIZE);
-  err = pthread_create (&thread, &attr, evictor_thread, ev);
-  pthread_attr_destroy (&attr);
-  pthread_sigmask (SIG_SETMASK, &old, NULL);
-
+  err = thread_start (&thread, evictor_thread, ev);
   if (err) {
     errno = err;
     nbdkit_debug ("%s: no thread for eviction: %m; writers will do it",
@@ -196,6 +155,48 @@ start_thread (struct evictor *ev)
     ev->thread = thread;
     ev->has_thread = true;
   }
+}
+
+/* ---- idling ---- */
+
+/* Empty an idle disk, or have its thread do so if that may mean to wait.
+ * Returns whether nothing is left.  Lock held, but released meanwhile.
+ */
+static bool
+empty_idle (struct evictor *ev)
+{
+  if (!ring_is_empty (&ev->writes) || role_is_taken (ev)) {
+    if (!ev->thread_tried)
+      start_thread (ev);
+    if (ev->has_thread) {
+      ev->empty_now = true;
+      pthread_cond_signal (&ev->work);
+      return false;
+    }
+  }
+  return empty_disk (ev);
+}
+
+/* Of the idle watch's thread. */
+static bool
+tick (void *arg)
+{
+  struct evictor *ev = arg;
+  bool active;
+
+  pthread_mutex_lock (&ev->lock);
+  if (ev->requests_seen != ev->requests) {
+    ev->requests_seen = ev->requests;
+    ev->quiet_ticks = 0;
+  }
+  else if (++ev->quiet_ticks >= QUIET_TICKS &&
+           (empty_idle (ev) ||
+            ev->quiet_ticks >= QUIET_TICKS + IDLE_ATTEMPTS) &&
+           ev->requests_seen == ev->requests)
+    ev->active = false;
+  active = ev->active;
+  pthread_mutex_unlock (&ev->lock);
+  return active;
 }
 
 /* ---- what connections call ---- */
@@ -212,6 +213,8 @@ evictor_new (int fd, const char *name, const struct evictor_config *config,
   ev->fd = fd;
   ev->config = *config;
   ev->errors = errors;
+  ev->watched.tick = tick;
+  ev->watched.arg = ev;
   ev->windows_to_count = WINDOWS_PER_COUNT;
   extent_set_init (&ev->failed, MAX_KEPT);
   extent_set_init (&ev->foreign, MAX_KEPT);
@@ -267,6 +270,7 @@ empty_for_good (struct evictor *ev)
 void
 evictor_free (struct evictor *ev)
 {
+  idle_forget (&ev->watched);
   pthread_mutex_lock (&ev->lock);
   ev->stopping = true;
   pthread_cond_signal (&ev->work);
@@ -389,13 +393,16 @@ evictor_survey_done (struct evictor *ev, struct survey *s)
 static void
 begin_request (struct evictor *ev)
 {
+  int err;
+
   pthread_mutex_lock (&ev->lock);
-  if (!ev->thread_tried)
-    start_thread (ev);
   ev->requests++;
   if (!ev->active) {
     ev->active = true;
-    pthread_cond_signal (&ev->work);
+    err = idle_watch (&ev->watched);
+    if (err)
+      nbdkit_debug ("%s: no thread to see when the disk is idle: errno %d",
+                    ev->name, err);
   }
 }
 
@@ -405,6 +412,8 @@ window_sealed (struct evictor *ev)
 {
   if (ev->windows_to_count > 0)
     ev->windows_to_count--;
+  if (!ev->thread_tried)
+    start_thread (ev);
   if (ev->has_thread) {
     pthread_cond_signal (&ev->work);
     return;

@@ -17,6 +17,7 @@
 #include "device.h"
 #include "exports.h"
 #include "extents.h"
+#include "idle.h"
 #include "options.h"
 #include "zero.h"
 
@@ -31,6 +32,7 @@ static void
 file_unload (void)
 {
   connection_free_all ();
+  idle_stop ();
   device_forget_all ();
   options_free ();
 }

@@ -1,0 +1,18 @@
+/* Starting threads of our own in nbdkit's process.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_THREAD_H
+#define FILE_THREAD_H
+
+#include <pthread.h>
+
+/* Start a thread that takes no signals, which are nbdkit's, and has a small
+ * stack.  It is the caller's to join.  To be called after nbdkit has forked, so
+ * not before the first connection.  Returns 0 or an errno value.
+ */
+int thread_start (pthread_t *thread, void *(*run) (void *), void *arg);
+
+#endif /* FILE_THREAD_H */
