@@ -52,6 +52,7 @@ struct evictor {
   bool has_thread;
   pthread_t thread;
   bool stopping;         /* the thread should end */
+  bool woken;            /* it should look again before it waits */
   unsigned role_next;    /* ticket of the next to ask for the role */
   unsigned role_serving; /* ticket of the one who has it, if any */
 

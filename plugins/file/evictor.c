@@ -82,6 +82,16 @@ leave_role (struct evictor *ev)
 
 /* ---- the thread ---- */
 
+/* There is something to do.  It may be busy, and find that out when it is done.
+ * Lock held.
+ */
+static void
+wake_thread (struct evictor *ev)
+{
+  ev->woken = true;
+  pthread_cond_signal (&ev->work);
+}
+
 /* Leave nothing of the disk in memory.  Returns false if something
  * would not go.
  */
@@ -116,6 +126,7 @@ evictor_thread (void *arg)
   while (!ev->stopping) {
     bool did = false;
 
+    ev->woken = false;
     take_role (ev);
     while (!ev->stopping && !role_is_wanted (ev) && eviction_step (ev))
       did = true;
@@ -129,7 +140,8 @@ evictor_thread (void *arg)
       empty_disk (ev);
       continue;
     }
-    pthread_cond_wait (&ev->work, &ev->lock);
+    while (!ev->woken && !ev->stopping)
+      pthread_cond_wait (&ev->work, &ev->lock);
   }
   pthread_mutex_unlock (&ev->lock);
   return NULL;
@@ -170,7 +182,7 @@ empty_idle (struct evictor *ev)
       start_thread (ev);
     if (ev->has_thread) {
       ev->empty_now = true;
-      pthread_cond_signal (&ev->work);
+      wake_thread (ev);
       return false;
     }
   }
@@ -273,7 +285,7 @@ evictor_free (struct evictor *ev)
   idle_forget (&ev->watched);
   pthread_mutex_lock (&ev->lock);
   ev->stopping = true;
-  pthread_cond_signal (&ev->work);
+  wake_thread (ev);
   pthread_mutex_unlock (&ev->lock);
   if (ev->has_thread)
     pthread_join (ev->thread, NULL);
@@ -415,7 +427,7 @@ window_sealed (struct evictor *ev)
   if (!ev->thread_tried)
     start_thread (ev);
   if (ev->has_thread) {
-    pthread_cond_signal (&ev->work);
+    wake_thread (ev);
     return;
   }
   take_role (ev);
@@ -512,7 +524,7 @@ wait_for_slot (struct evictor *ev, bool again)
 {
   struct writer w = { .called = false };
 
-  pthread_cond_signal (&ev->work);
+  wake_thread (ev);
   if (!ev->has_thread && !role_is_taken (ev) && ev->writes.nr_sealed > 0) {
     take_role (ev);
     eviction_evict_written (ev, false);

@@ -94,20 +94,19 @@ walk (struct connection *c, uint64_t offset, bool is_data, uint64_t limit,
 static bool
 nothing_stored (int fd, uint64_t offset, uint64_t length)
 {
-  struct {
-    struct fiemap head;
-    struct fiemap_extent extents[MAX_EXTENTS];
-  } m;
+  _Alignas(struct fiemap) char
+    room[sizeof (struct fiemap) + MAX_EXTENTS * sizeof (struct fiemap_extent)];
+  struct fiemap *m = (struct fiemap *) room;
   uint32_t i;
 
-  memset (&m.head, 0, sizeof m.head);
-  m.head.fm_start = offset;
-  m.head.fm_length = length;
-  m.head.fm_extent_count = MAX_EXTENTS;
-  if (ioctl (fd, FS_IOC_FIEMAP, &m) == -1)
+  memset (m, 0, sizeof *m);
+  m->fm_start = offset;
+  m->fm_length = length;
+  m->fm_extent_count = MAX_EXTENTS;
+  if (ioctl (fd, FS_IOC_FIEMAP, m) == -1)
     return false;
-  for (i = 0; i < m.head.fm_mapped_extents; i++) {
-    if (!(m.extents[i].fe_flags & FIEMAP_EXTENT_UNWRITTEN))
+  for (i = 0; i < m->fm_mapped_extents; i++) {
+    if (!(m->fm_extents[i].fe_flags & FIEMAP_EXTENT_UNWRITTEN))
       return false;
   }
   return i < MAX_EXTENTS; /* or there may be more */
