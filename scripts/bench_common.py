@@ -1,15 +1,15 @@
 """What the benchmarks have in common."""
 
-import ctypes
 import os
 import platform
 import subprocess
 import sys
 
+import pagecache
+
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MIB = 1 << 20
-LIBC = ctypes.CDLL(None, use_errno=True)
-PAGE = os.sysconf("SC_PAGESIZE")
+PAGE = pagecache.PAGE
 
 
 def die(message):
@@ -18,16 +18,9 @@ def die(message):
 
 
 def resident_pages(path):
-    """Pages of the file in the page cache, by cachestat(2)."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        span = (ctypes.c_uint64 * 2)(0, 0)
-        counts = (ctypes.c_uint64 * 5)()
-        if LIBC.syscall(451, fd, span, counts, 0) == -1:
-            die(f"cachestat needs Linux 6.5: {os.strerror(ctypes.get_errno())}")
-        return counts[0]
-    finally:
-        os.close(fd)
+    """Pages of the file in the page cache."""
+    with pagecache.File(path) as f:
+        return f.counts().resident // PAGE
 
 
 def drop(path):

@@ -2,7 +2,8 @@
 
 import os
 import statistics
-import subprocess
+
+import gnuplot
 
 PAGE = os.sysconf("SC_PAGESIZE")
 MIB = 1 << 20
@@ -138,20 +139,16 @@ def charts(runs, out):
 
 def plot(out, name, title, ylabel, data, style):
     """One chart, as SVG and PNG."""
-    for terminal, ending in (("svg size 900,420 noenhanced background 'white'", "svg"),
-                             ("pngcairo noenhanced size 900,420", "png")):
-        script = f"""
-          set terminal {terminal}
-          set output '{os.path.join(out, name + '.' + ending)}'
+    for ending in gnuplot.ENDINGS:
+        gnuplot.draw(os.path.join(out, name + ending), f"""
           set title '{title}'
           set ylabel '{ylabel}'
           set key outside right
           set grid ytics
           set yrange [0:*]
+          {data}
           {style}
-        """
-        subprocess.run(["gnuplot"], input=data + script, text=True,
-                       check=True)
+        """)
 
 
 def bars(runs, out, name, title, ylabel, figure):
@@ -162,13 +159,11 @@ def bars(runs, out, name, title, ylabel, figure):
              if median(runs, load, whos[0], figure)]
     if not loads:
         return
-    lines = ["load " + " ".join(f'"{w}"' for w in whos)]
+    rows = [("load", *(f'"{w}"' for w in whos))]
     for load in loads:
         values = (median(runs, load, w, figure) for w in whos)
-        lines.append(load + " "
-                     + " ".join(f"{v[0]:.3f}" if v else "nan"
-                                for v in values))
-    data = "$data << END\n" + "\n".join(lines) + "\nEND\n"
+        rows.append((load, *(f"{v[0]:.3f}" if v else "nan" for v in values)))
+    data = gnuplot.block("data", rows)
     plot(out, name, title, ylabel, data,
          "set xtics rotate by -20\nset style data histogram\nset style fill solid 0.8\n"
          "set logscale y\nset yrange [*:*]\n"
@@ -184,8 +179,8 @@ def residency_chart(runs, out):
                     if r["load"] == COPY and r["who"] == who), None)
         if run is None:
             return
-        data += f"$d{i} << END\n" + "".join(
-            f"{t} {p * PAGE / MIB}\n" for t, p in run["samples"]) + "END\n"
+        data += gnuplot.block(f"d{i}", ((t, p * PAGE / MIB)
+                                        for t, p in run["samples"]))
         plots.append(f"$d{i} using 1:2 with lines lw 2 title '{who}'")
     plot(out, "residency", "Page cache of the file during nbdcopy of 2 GiB",
          "MiB cached", data,

@@ -1,0 +1,99 @@
+"""What the page cache holds of a file: cachestat(2), or mincore(2)."""
+
+import ctypes
+import errno
+import mmap
+import os
+import stat
+from typing import NamedTuple, Optional
+
+PAGE = mmap.PAGESIZE
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
+                      ctypes.c_int, ctypes.c_int, ctypes.c_long)
+LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+CACHESTAT = 451         # on all architectures but alpha
+PIECE = 1 << 30         # bytes that mincore is asked about at a time
+
+
+class Counts(NamedTuple):
+    """Bytes of a file.  None: the kernel does not say."""
+
+    size: int
+    resident: int
+    dirty: Optional[int]
+    writeback: Optional[int]
+    evicted: Optional[int]
+    recently_evicted: Optional[int]
+
+
+def _os_error(path):
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code), path)
+
+
+class File:
+    """A regular file or block device, open for nothing but to be asked
+    about.  Opening it never blocks, and nothing of it is read."""
+
+    def __init__(self, path, use_mincore=False):
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        mode = os.fstat(self.fd).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
+            os.close(self.fd)
+            raise OSError(errno.EINVAL,
+                          "neither a regular file nor a block device", path)
+        self.use_mincore = use_mincore
+
+    def close(self):
+        """Close it."""
+        os.close(self.fd)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def counts(self):
+        """What is in the page cache now."""
+        size = os.lseek(self.fd, 0, os.SEEK_END)
+        if not self.use_mincore:
+            try:
+                return Counts(size, *self._cachestat())
+            except OSError as e:
+                if e.errno != errno.ENOSYS:
+                    raise
+                self.use_mincore = True     # before Linux 6.5
+        return Counts(size, self._mincore(size), None, None, None, None)
+
+    def _cachestat(self):
+        span = (ctypes.c_uint64 * 2)(0, 0)
+        counts = (ctypes.c_uint64 * 5)()
+        if LIBC.syscall(CACHESTAT, self.fd, span, counts, 0) == -1:
+            raise _os_error(self.path)
+        return [n * PAGE for n in counts]
+
+    def _mincore(self, size):
+        # To all others it says since Linux 5.2 that everything is resident.
+        if (os.fstat(self.fd).st_uid != os.geteuid()
+                and not os.access(self.path, os.W_OK)):
+            raise PermissionError(errno.EPERM, "only its owner, and who may "
+                                  "write to it, can ask mincore", self.path)
+        resident = 0
+        for offset in range(0, size, PIECE):
+            length = min(PIECE, size - offset)
+            pages = ctypes.create_string_buffer(-(-length // PAGE))
+            where = LIBC.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED,
+                              self.fd, offset)
+            if where == ctypes.c_void_p(-1).value:
+                raise _os_error(self.path)
+            r = LIBC.mincore(where, length, pages)
+            LIBC.munmap(where, length)
+            if r == -1:
+                raise _os_error(self.path)
+            resident += sum(1 for b in pages.raw if b & 1)
+        return resident * PAGE

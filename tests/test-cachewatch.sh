@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# scripts/cachewatch counts the pages of a file that are resident and dirty, by
+# cachestat(2) and by mincore(2), of files and block devices, live and in lines;
+# it never opens a file for writing, and leaves the page cache as it is.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need jq gnuplot script strace
+
+watch=$srcdir/../scripts/cachewatch
+
+# is FILE FILTER EXPECTED [OPTION...]
+is ()
+{
+  local got
+
+  got=$("$watch" --once --json "${@:4}" "$1" | jq -r ".files[0] | $2") ||
+    fail "cachewatch $1"
+  [ "$got" = "$3" ] || fail "$2 of $1 ${*:4}: $got, not $3"
+}
+
+mebibytes ()
+{
+  head -c "$2M" /dev/zero >"$1"
+}
+
+mebibytes "$tmp/file" 8
+is "$tmp/file" .size $((8 << 20))
+is "$tmp/file" .resident $((8 << 20))
+is "$tmp/file" .dirty $((8 << 20))
+is "$tmp/file" .resident $((8 << 20)) --mincore
+is "$tmp/file" .dirty null --mincore
+sync "$tmp/file"
+is "$tmp/file" .dirty 0
+drop "$tmp/file"
+is "$tmp/file" .resident 0
+is "$tmp/file" .resident 0 --mincore
+
+# What it looks at stays as it is: half of a file is cached, the rest is not.
+dd if="$tmp/file" of="$tmp/sink" bs=4M count=1 status=none
+before=$("$builddir/residency" "$tmp/file")
+strace -f -e trace=openat,open,read,pread64 -o "$tmp/calls" \
+  "$watch" --count 5 --interval 0.05 --tsv "$tmp/file" >"$tmp/tsv"
+[ "$("$builddir/residency" "$tmp/file")" = "$before" ] ||
+  fail 'the page cache has changed'
+grep -F "$tmp/file" "$tmp/calls" >"$tmp/opened" || fail 'was it not opened?'
+! grep -E 'O_RDWR|O_WRONLY' "$tmp/opened" || fail 'it was opened for writing'
+[ "$(wc -l <"$tmp/tsv")" = 6 ] || fail "$(wc -l <"$tmp/tsv") lines, not 6"
+awk -F'\t' 'NF != 8 { exit 1 }' "$tmp/tsv" || fail 'fields of --tsv'
+
+# Live, on a terminal, and the pictures at the end.
+for picture in svg png; do
+  script -qec "TERM=xterm $(printf %q "$watch") --count 3 --interval 0.1 \
+    --plot $tmp/out.$picture $tmp/file $tmp/sink" "$tmp/screen" >/dev/null ||
+    fail "on a terminal, with --plot out.$picture"
+  grep -q resident "$tmp/screen" || fail 'nothing on the screen'
+  [ -s "$tmp/out.$picture" ] || fail "no out.$picture"
+done
+grep -q '<svg' "$tmp/out.svg" || fail 'out.svg is no SVG'
+od -A n -c -N 4 "$tmp/out.png" | grep -q 'P   N   G' || fail 'out.png is no PNG'
+
+# Ctrl-C is how it ends, and the picture is drawn all the same.
+rm "$tmp/out.svg"
+timeout --foreground -s INT 1 "$watch" --tsv --plot "$tmp/out.svg" \
+  "$tmp/file" >/dev/null || [ $? = 124 ] || fail 'Ctrl-C'
+[ -s "$tmp/out.svg" ] || fail 'no picture after Ctrl-C'
+
+if [ "$(id -u)" = 0 ]; then
+  attach "$tmp/file"
+  is "$device" .size $((8 << 20))
+fi
+
+# refused MESSAGE ARGUMENT...: one line, soon.
+refused ()
+{
+  local status=0
+
+  timeout 10 "$watch" "${@:2}" >"$tmp/out" 2>&1 || status=$?
+  case $status in
+    1 | 2) ;;
+    *) fail "cachewatch ${*:2}: status $status" ;;
+  esac
+  [ "$(wc -l <"$tmp/out")" = 1 ] || fail "${*:2}: not one line"
+  grep -q -- "$1" "$tmp/out" || fail "${*:2}: $(cat "$tmp/out"), not $1"
+}
+
+mkfifo "$tmp/fifo"
+refused 'No such file' "$tmp/none"
+refused 'neither a regular file' "$tmp/fifo"
+refused 'neither a regular file' "$tmp"
+refused 'neither a regular file' /dev/null
+refused 'interval=0' --interval 0 "$tmp/file"
+refused 'count=0' --count 0 "$tmp/file"
+refused 'plot=x.gif' --plot x.gif "$tmp/file"
+refused 'not allowed with' --json --tsv "$tmp/file"
+refused 'required: FILE'
