@@ -13,6 +13,7 @@ READS = ("read-4k", "read-64k", "read-256k")
 COPY = "copy-2g"
 SWEEPS = ("windows", "windows-slow")
 COALESCING = "coalescing"
+STATS = "stats"
 NEIGHBOUR = ("neighbour-write", "neighbour-read")
 
 
@@ -124,6 +125,10 @@ def report(runs):
                     ("evictor_us", "... of the evictor", 1),
                     ("p99_ms", "p99 ms", 1),
                     ("pages_after", "pages after", 0)]),
+             "\n## Statistics\n",
+             table(runs, [STATS],
+                   [("iops", "IOPS", 0), ("cpu_us", "CPU us", 2),
+                    ("p99_ms", "p99 ms", 1)]),
              "\n## The neighbour\n",
              table(runs, NEIGHBOUR, [("kept_percent", "kept %", 1)])]
     return "\n".join(parts)

@@ -166,6 +166,7 @@ add_evictor (struct disk *d, int fd, dev_t dev)
     .window_size = options.cache_window_size,
     .read_ahead = device_facts (dev).read_ahead,
     .preserve = options.cache == CACHE_PRESERVE,
+    .stats = d->stats,
   };
   int own;
 
@@ -245,6 +246,7 @@ disk_new (int fd, const char *name)
   atomic_store (&d->can_fallocate, !d->is_block);
   atomic_store (&d->can_blkzeroout, d->is_block);
   atomic_store (&d->can_write_dsync, true);
+  d->stats = stats_of (name);
   extent_map_init (&d->map);
   wberr_init (&d->errors, disk_reopen (fd, O_RDONLY));
   if (d->is_block)

@@ -15,6 +15,7 @@
 
 #include "evictor.h"
 #include "extent_map.h"
+#include "stats.h"
 #include "wberr.h"
 
 /* All fields are constant once disk_get has returned the disk, except
@@ -42,6 +43,7 @@ struct disk {
   atomic_bool can_blkzeroout;
   atomic_bool can_write_dsync; /* pwritev2 with RWF_DSYNC */
 
+  struct stats *stats;     /* has its own atomics; NULL = none wanted */
   struct extent_map map;   /* has its own lock and atomics */
   struct wberr errors;     /* has its own atomics */
   struct evictor *evictor; /* has its own lock; NULL = no eviction */

@@ -32,7 +32,7 @@
 /* to enable: -D file.evict=1 */
 NBDKIT_DLL_PUBLIC int file_debug_evict;
 
-/* ---- messages ---- */
+/* ---- messages and statistics ---- */
 
 static void
 debug_window (struct evictor *ev, const char *what, const char *kind,
@@ -46,6 +46,14 @@ debug_window (struct evictor *ev, const char *what, const char *kind,
                 "%zu extents, %" PRIu64 " bytes in [%" PRIu64 ", %" PRIu64 ")",
                 ev->name, what, kind, w->serial, w->requests, s->nr, s->bytes,
                 s->v[0].offset, extent_end (&s->v[s->nr - 1]));
+}
+
+static void
+count_window (struct evictor *ev, const struct window *w)
+{
+  stats_add (ev->config.stats, STATS_WINDOWS, 1);
+  stats_add (ev->config.stats, STATS_WINDOW_REQUESTS, w->requests);
+  stats_add (ev->config.stats, STATS_WINDOW_EXTENTS, w->set.nr);
 }
 
 /* ---- errors ---- */
@@ -65,6 +73,7 @@ static void
 writeback_failed (struct evictor *ev, int err, const struct extent *e)
 {
   ev->writes.epoch++;
+  stats_add (ev->config.stats, STATS_WRITEBACK_ERRORS, 1);
   wberr_heard (ev->errors, err);
 
   pthread_mutex_unlock (&ev->lock);
@@ -107,6 +116,7 @@ static int
 wait_for_writeback (struct evictor *ev, const struct extent_set *s,
                     unsigned flags, struct extent *where)
 {
+  const uint64_t begin = stats_now (ev->config.stats);
   int err = 0;
   size_t i;
 
@@ -117,6 +127,7 @@ wait_for_writeback (struct evictor *ev, const struct extent_set *s,
       *where = s->v[i];
     }
   }
+  stats_add_time (ev->config.stats, STATS_WRITEBACK_WAITS, begin);
   return err;
 }
 
@@ -125,6 +136,7 @@ drop (struct evictor *ev, const struct extent_set *s)
 {
   size_t i;
 
+  stats_add (ev->config.stats, STATS_EVICTED_BYTES, s->bytes);
   for (i = 0; i < s->nr; i++)
     residency_drop (ev->fd, s->v[i].offset, s->v[i].length);
 }
@@ -185,6 +197,7 @@ eviction_evict_written (struct evictor *ev, bool redirtied)
   bool spare;
   int err, i;
 
+  count_window (ev, w);
   if (!w->started)
     flags = WRITE_AND_WAIT;
 
@@ -245,6 +258,7 @@ eviction_evict_read (struct evictor *ev)
   struct window *w = ring_take (&ev->reads);
   bool spare = ev->keep_all;
 
+  count_window (ev, w);
   if (!ev->config.preserve)
     widen_to_folios (&w->set);
   /* What is also being written is dropped when it is known to be safe. */
@@ -288,6 +302,7 @@ eviction_sweep (struct evictor *ev)
   if (ev->config.preserve)
     return;
   ev->unswept_reads = false;
+  stats_add (ev->config.stats, STATS_SWEEPS, 1);
 
   while (!ev->keep_all) {
     size_t i = extent_set_find (&ev->failed, pos);

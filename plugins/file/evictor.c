@@ -548,6 +548,7 @@ wait_for_slot (struct evictor *ev, bool again)
 static enum ring_result
 add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length)
 {
+  const uint64_t begin = stats_now (ev->config.stats);
   bool waited = !STAILQ_EMPTY (&ev->line);
   enum ring_result r;
 
@@ -562,9 +563,11 @@ add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length)
     wait_for_slot (ev, waited);
     waited = true;
   }
-  /* There may be room for the next, too. */
-  if (waited)
+  if (waited) {
+    stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
+    /* There may be room for the next, too. */
     eviction_call_writer (ev);
+  }
   return r;
 }
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "extent_set.h"
+#include "stats.h"
 #include "wberr.h"
 
 struct evictor;
@@ -22,6 +23,7 @@ struct evictor_config {
   uint64_t window_size; /* bytes */
   uint64_t read_ahead;  /* the device's, in bytes */
   bool preserve;        /* leave what was resident before us */
+  struct stats *stats;  /* to count in, with its own atomics, or NULL */
 };
 
 /* The part of a request that is the evictor's to drop; see evictor_before.

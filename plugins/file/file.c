@@ -19,6 +19,7 @@
 #include "extents.h"
 #include "idle.h"
 #include "options.h"
+#include "stats.h"
 #include "zero.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
@@ -32,9 +33,25 @@ static void
 file_unload (void)
 {
   connection_free_all ();
+  stats_finish ();
   idle_stop ();
   device_forget_all ();
   options_free ();
+}
+
+static int
+file_config_complete (void)
+{
+  if (options_check () == -1)
+    return -1;
+  return options.stats ? stats_open (options.stats, options.stats_json) : 0;
+}
+
+static int
+file_after_fork (void)
+{
+  stats_start ();
+  return 0;
 }
 
 /* Which features were compiled in: all of them, always, on Linux. */
@@ -163,52 +180,79 @@ file_can_cache (void *handle)
 
 /* ---- a request ---- */
 
+/* Count a request that returned r, which is passed on. */
+static int
+counted (struct connection *c, enum stats_counter what, int r)
+{
+  stats_add (c->disk->stats, what, 1);
+  if (r == -1)
+    stats_add (c->disk->stats, STATS_FAILED_REQUESTS, 1);
+  return r;
+}
+
+/* The same, of "count" bytes. */
+static int
+counted_bytes (struct connection *c, enum stats_counter what, uint32_t count,
+               int r)
+{
+  stats_add (c->disk->stats, what + 1, count);
+  return counted (c, what, r);
+}
+
 static int
 file_pread (void *handle, void *buf, uint32_t count, uint64_t offset,
             uint32_t flags)
 {
-  return connection_read (handle, buf, count, offset);
+  return counted_bytes (handle, STATS_READS, count,
+                        connection_read (handle, buf, count, offset));
 }
 
 static int
 file_pwrite (void *handle, const void *buf, uint32_t count, uint64_t offset,
              uint32_t flags)
 {
-  return connection_write (handle, buf, count, offset, flags & NBDKIT_FLAG_FUA);
+  return counted_bytes (
+    handle, STATS_WRITES, count,
+    connection_write (handle, buf, count, offset, flags & NBDKIT_FLAG_FUA));
 }
 
 static int
 file_flush (void *handle, uint32_t flags)
 {
-  return connection_flush (handle);
+  return counted (handle, STATS_FLUSHES, connection_flush (handle));
 }
 
 static int
 file_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-  return zero_trim (handle, count, offset, flags & NBDKIT_FLAG_FUA);
+  return counted_bytes (
+    handle, STATS_TRIMS, count,
+    zero_trim (handle, count, offset, flags & NBDKIT_FLAG_FUA));
 }
 
 static int
 file_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-  return zero_range (handle, count, offset, flags & NBDKIT_FLAG_MAY_TRIM,
-                     flags & NBDKIT_FLAG_FAST_ZERO, flags & NBDKIT_FLAG_FUA);
+  return counted_bytes (
+    handle, STATS_ZEROES, count,
+    zero_range (handle, count, offset, flags & NBDKIT_FLAG_MAY_TRIM,
+                flags & NBDKIT_FLAG_FAST_ZERO, flags & NBDKIT_FLAG_FUA));
 }
 
 static int
 file_extents (void *handle, uint32_t count, uint64_t offset, uint32_t flags,
               struct nbdkit_extents *extents)
 {
-  return extents_query (handle, count, offset, flags & NBDKIT_FLAG_REQ_ONE,
-                        extents);
+  return counted (handle, STATS_BLOCK_STATUS,
+                  extents_query (handle, count, offset,
+                                 flags & NBDKIT_FLAG_REQ_ONE, extents));
 }
 
 static int
 file_cache (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
   connection_prefetch (handle, count, offset);
-  return 0;
+  return counted_bytes (handle, STATS_PREFETCHES, count, 0);
 }
 
 static struct nbdkit_plugin plugin = {
@@ -219,9 +263,10 @@ static struct nbdkit_plugin plugin = {
                  "page cache with cache=none.",
   .unload = file_unload,
   .config = options_set,
-  .config_complete = options_check,
+  .config_complete = file_config_complete,
   .config_help = options_help,
   .magic_config_key = "file",
+  .after_fork = file_after_fork,
   .dump_plugin = file_dump_plugin,
   .list_exports = file_list_exports,
   .open = file_open,

@@ -53,7 +53,10 @@ const char options_help[] =
   "fadvise=normal|random|sequential\n"
   "                           Hint to the kernel's readahead.\n"
   "cache-windows=N            Windows of a disk's ring (default 8).\n"
-  "cache-window-size=SIZE     Size of a window (default 2M).";
+  "cache-window-size=SIZE     Size of a window (default 2M).\n"
+  "stats=FILE                 Write statistics of each disk at the end, and\n"
+  "                           on SIGUSR1 (\"-\": to the log).\n"
+  "stats-format=text|json     Their format (default text).";
 
 /* Under which names they were given, or NULL.  The command line's strings
  * live as long as nbdkit.
@@ -62,6 +65,7 @@ static const char *source_key;
 static const char *cache_key, *cache_value;
 static const char *windows_key, *windows_value;
 static const char *symlinks_value;
+static const char *stats_format_value;
 
 struct choice {
   const char *name;
@@ -86,6 +90,12 @@ static const struct choice symlinks_modes[] = {
   { "follow", SYMLINKS_FOLLOW },
   { "beneath", SYMLINKS_BENEATH },
   { "refuse", SYMLINKS_REFUSE },
+  { NULL, 0 },
+};
+
+static const struct choice stats_formats[] = {
+  { "text", false },
+  { "json", true },
   { NULL, 0 },
 };
 
@@ -289,6 +299,28 @@ set_cache_window_size (const char *key, const char *value)
   return 0;
 }
 
+static int
+set_stats (const char *key, const char *value)
+{
+  if (*value == '\0') {
+    nbdkit_error ("%s=: the name is empty", key);
+    return -1;
+  }
+  options.stats = strcmp (value, "-") == 0 ? strdup (value)
+                                           : nbdkit_absolute_path (value);
+  return options.stats ? 0 : -1;
+}
+
+static int
+set_stats_format (const char *key, const char *value)
+{
+  int format = parse_choice (key, value, stats_formats);
+
+  stats_format_value = value;
+  options.stats_json = format == true;
+  return format == -1 ? -1 : 0;
+}
+
 /* Parameters of nbdkit before 1.2. */
 static int
 set_delay (const char *key, const char *value)
@@ -315,6 +347,8 @@ static struct parameter {
   { "fadvise", set_fadvise, false },
   { "cache-windows", set_cache_windows, false },
   { "cache-window-size", set_cache_window_size, false },
+  { "stats", set_stats, false },
+  { "stats-format", set_stats_format, false },
   { "rdelay", set_delay, false },
   { "wdelay", set_delay, false },
 };
@@ -428,6 +462,11 @@ options_check (void)
                   windows_key, windows_value);
     return -1;
   }
+  if (stats_format_value && options.stats == NULL) {
+    nbdkit_error ("stats-format=%s: has no effect without stats=FILE",
+                  stats_format_value);
+    return -1;
+  }
   if (check_symlinks () == -1)
     return -1;
   return check_source ();
@@ -437,4 +476,5 @@ void
 options_free (void)
 {
   free (options.path);
+  free (options.stats);
 }

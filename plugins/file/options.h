@@ -7,6 +7,7 @@
 #ifndef FILE_OPTIONS_H
 #define FILE_OPTIONS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What is served: exactly one of these. */
@@ -40,6 +41,8 @@ struct options {
   int fadvise;                /* POSIX_FADV_NORMAL, _RANDOM, _SEQUENTIAL */
   int cache_windows;          /* slots of a ring, 1 to 1024 */
   uint64_t cache_window_size; /* bytes, a multiple of 64 KiB */
+  char *stats;                /* file for statistics, "-", or NULL */
+  bool stats_json;
 };
 
 /* Written while nbdkit reads the command line, constant afterwards. */

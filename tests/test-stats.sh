@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# stats=FILE has what was done to each disk: requests, windows, bytes and
+# errors, as text and JSON, at the end and on SIGUSR1, at which the server
+# goes on; and a file that is something else is not overwritten.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need jq nbdcopy
+
+disk=$tmp/disk
+stats=$tmp/stats
+
+# is EXPECTED FILTER: of the only disk.
+is ()
+{
+  local got
+
+  got=$(jq -r ".disks[0] | $2" "$stats") || fail "not JSON: $(cat "$stats")"
+  [ "$got" = "$1" ] || fail "$2 is $got, not $1: $(cat "$stats")"
+}
+
+has_reads ()
+{
+  [ -s "$stats" ] && [ "$(jq '.disks[0].reads' "$stats")" = "$1" ]
+}
+
+# 256 sequential writes and one apart: 257 requests, 2 extents, one window.
+truncate -s 64M "$disk"
+start_nbdkit file "$disk" cache=none stats="$stats" stats-format=json
+client_start "$uri"
+for i in {0..255}; do ask write $((i * 4096)) 4096; done
+ask write 8388608 4096
+ask flush
+ask read 0 65536
+ask zero 16777216 65536
+ask trim 25165824 4096       # and reads what that has left there
+kill -USR1 "$server"
+eventually 10 has_reads 2 || fail "nothing on SIGUSR1: $(cat "$stats")"
+is "$disk" .name
+is 257 .writes
+is $((257 * 4096)) .written_bytes
+is 257 .window_requests
+is 2 .window_extents
+is $((257 * 4096)) .evicted_bytes
+is '1 65536' '"\(.zeroes) \(.zeroed_bytes)"'
+is '1 4096' '"\(.trims) \(.trimmed_bytes)"'
+is '1 0 0' '"\(.flushes) \(.failed_requests) \(.writeback_errors)"'
+is 0 .held_back
+# It goes on, and tells again, also of what was opened anew.
+ask read 0 4096
+client_stop
+client_start "$uri"
+ask read 33554432 4096
+kill -USR1 "$server"
+eventually 10 has_reads 4 || fail "nothing on the second SIGUSR1: $(cat "$stats")"
+# Past the end of what the file has become: a request that fails.
+truncate -s 1M "$disk"
+ask_any read 8388608 4096
+[[ $answer = error* ]] || fail "a read past the end: $answer"
+client_stop
+stop_nbdkit
+is '5 1' '"\(.reads) \(.failed_requests)"'
+jq -e '.statistics == "nbdkit-file-plugin" and .cache == "none"' "$stats" \
+  >/dev/null || fail 'the head of the JSON'
+
+# A shorter text replaces a longer one, whole.
+[ "$(wc -l <"$stats")" -gt 1 ] || fail 'only one line of JSON'
+start_nbdkit file "$disk" stats="$stats"
+stop_nbdkit
+[ "$(wc -l <"$stats")" = 1 ] || fail "not the head alone: $(cat "$stats")"
+grep -q 'cache=default' "$stats" || fail "which cache= was it?"
+
+# Many disks, sorted, and names of all bytes.
+mkdir "$tmp/dir"
+odd=$'b"\\\n\x01\xff\xc3\xa4'
+printf 1 >"$tmp/dir/a"
+printf 1 >"$tmp/dir/$odd"
+start_nbdkit file dir="$tmp/dir" stats="$stats" stats-format=json
+for name in "$odd" a; do
+  limited nbdcopy "nbd+unix:///$(printf %s "$name" | jq -sRr @uri |
+    sed 's/%EF%BF%BD/%FF/')?socket=$tmp/sock" null: || fail "export $name"
+done
+stop_nbdkit
+[ "$(jq -c '[.disks[].name | sub(".*/"; "")]' "$stats")" = \
+  "$(jq -nc '["a", "b\"\\\n\u0001\ufffdä"]')" ] || fail "names: $(cat "$stats")"
+
+# In the log.
+start_nbdkit file "$disk" cache=none stats=-
+limited nbdcopy "$uri" null: || fail 'copying'
+stop_nbdkit
+grep -q "^$disk\$" "$tmp/log" || fail 'nothing in the log'
+grep -qE '^  windows: [0-9]+, requests in them: [0-9]+, extents' "$tmp/log" ||
+  fail 'no windows in the log'
+
+# refused MESSAGE PARAMETER...
+refused ()
+{
+  ! "$NBDKIT" -U - file "$disk" "${@:2}" --run true 2>"$tmp/err" ||
+    fail "taken: ${*:2}"
+  grep -qF -- "$1" "$tmp/err" || fail "${*:2}: $(cat "$tmp/err")"
+}
+
+cp "$disk" "$tmp/image"
+printf 'not statistics' >"$tmp/text"
+mkfifo "$tmp/fifo"
+refused "stats=$tmp/image: there is a file that has something else" \
+  stats="$tmp/image"
+same "$disk" "$tmp/image"
+refused 'something else than statistics' stats="$tmp/text"
+[ "$(cat "$tmp/text")" = 'not statistics' ] || fail 'it was overwritten'
+refused "stats=$disk: " stats="$disk"
+refused 'is not a regular file' stats="$tmp/fifo"
+refused 'is not a regular file' stats=/dev/null
+refused "stats=$tmp/none/stats: No such file" stats="$tmp/none/stats"
+refused "stats=$tmp: " stats="$tmp"
+refused 'stats=: the name is empty' stats=
+refused 'was given before' stats=- stats=-
+refused 'stats-format=xml: not one of: text, json' stats=- stats-format=xml
+refused 'stats-format=json: has no effect without stats=FILE' stats-format=json
