@@ -18,15 +18,20 @@
 #include "stats.h"
 #include "wberr.h"
 
+/* Which file it is, by whatever name. */
+struct disk_id {
+  bool is_block; /* block device, or else a regular file */
+  dev_t dev;     /* of the file, or of the device itself */
+  ino_t ino;     /* 0 for a block device */
+};
+
 /* All fields are constant once disk_get has returned the disk, except
  * those said to be otherwise.
  */
 struct disk {
-  char *name;    /* for messages */
-  bool is_block; /* block device, or else a regular file */
-  dev_t dev;     /* of the file, or of the device itself */
-  ino_t ino;     /* 0 for a block device */
-  unsigned refs; /* guarded by the registry's lock */
+  struct disk_id id; /* the first field, which the registry looks at */
+  char *name;        /* for messages */
+  unsigned refs;     /* guarded by the registry's lock */
 
   uint32_t sector_size;  /* bytes; of a block device, else 1 */
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */

@@ -110,7 +110,7 @@ try_method (struct connection *c, atomic_bool *can, method *do_it,
     return NEXT;
   }
   /* A range that is not aligned to the device's sectors. */
-  if (err == EINVAL && c->disk->is_block)
+  if (err == EINVAL && c->disk->id.is_block)
     return NEXT;
 
   nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
@@ -149,7 +149,7 @@ do_zero (struct connection *c, uint32_t count, uint64_t offset, bool may_trim,
   /* On a block device the other methods may make the kernel write zeroes,
    * which is not fast.  On a file they only change the extent tree.
    */
-  if (fast && d->is_block)
+  if (fast && d->id.is_block)
     return finish (c, r, offset, count, fua, mark);
   if (r == NEXT)
     r = try_method (c, &d->can_zero_range, zero_blocks, "zeroing blocks",
