@@ -411,35 +411,43 @@ connection_flush (struct connection *c)
   return -1;
 }
 
-/* A page that zeroing has written to. */
-static void
-wrote_edge (struct connection *c, uint64_t offset)
-{
-  struct evictor *ev = c->disk->evictor;
-  struct survey survey;
-
-  if (ev == NULL)
-    return;
-  evictor_before (ev, &survey, true, offset, 1);
-  evictor_wrote (ev, &survey, offset, 1);
-  evictor_survey_done (ev, &survey);
-}
-
-int
-connection_zeroed (struct connection *c, uint64_t count, uint64_t offset,
-                   bool fua, uint64_t mark)
+void
+connection_zero_begins (struct connection *c, struct edges *e, uint64_t count,
+                        uint64_t offset)
 {
   const uint64_t page_size = sysconf (_SC_PAGESIZE);
   const uint64_t end = offset + count;
+  unsigned i;
+
+  e->nr = 0;
+  if (c->disk->evictor == NULL)
+    return;
+  if (offset % page_size)
+    e->offset[e->nr++] = offset;
+  if (end % page_size)
+    e->offset[e->nr++] = end - 1;
+  for (i = 0; i < e->nr; i++)
+    evictor_before (c->disk->evictor, &e->survey[i], true, e->offset[i], 1);
+}
+
+void
+connection_zero_ends (struct connection *c, struct edges *e)
+{
+  unsigned i;
+
+  for (i = 0; i < e->nr; i++)
+    evictor_survey_done (c->disk->evictor, &e->survey[i]);
+}
+
+int
+connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
+                   uint64_t offset, bool fua, uint64_t mark)
+{
+  unsigned i;
   int err;
 
-  /* The kernel drops the pages that lie wholly in the range, and writes
-   * zeroes to the partial ones at its ends.
-   */
-  if (offset % page_size)
-    wrote_edge (c, offset);
-  if (end % page_size)
-    wrote_edge (c, end - 1);
+  for (i = 0; i < e->nr; i++)
+    evictor_wrote (c->disk->evictor, &e->survey[i], e->offset[i], 1);
   if (!fua)
     return 0;
 

@@ -64,12 +64,29 @@ int connection_write (struct connection *c, const void *buf, uint32_t count,
  */
 int connection_flush (struct connection *c);
 
-/* After zero or trim changed the file: account for the partial pages at
- * its ends, and with "fua" put it on the disk.  "mark" is wberr_mark from
- * before the change.  Returns as connection_write.
+/* The partial pages at the ends of a range that is zeroed or trimmed, to which
+ * the kernel writes zeroes.  It drops those that lie wholly in the range.
+ * Belongs to the request's thread.
  */
-int connection_zeroed (struct connection *c, uint64_t count, uint64_t offset,
-                       bool fua, uint64_t mark);
+struct edges {
+  unsigned nr;
+  uint64_t offset[2]; /* of a byte in each */
+  struct survey survey[2];
+};
+
+/* Before zero or trim changes [offset, offset+count), and when it is over,
+ * whatever came of it.
+ */
+void connection_zero_begins (struct connection *c, struct edges *e,
+                             uint64_t count, uint64_t offset);
+void connection_zero_ends (struct connection *c, struct edges *e);
+
+/* After zero or trim changed the file: account for the edges, and with "fua"
+ * put it on the disk.  "mark" is wberr_mark from before the change.  Returns as
+ * connection_write.
+ */
+int connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
+                       uint64_t offset, bool fua, uint64_t mark);
 
 /* A request that puts data on the disk, other than a flush, failed with
  * errno err: keep in memory what may be nowhere else.  The next flush fails

@@ -82,6 +82,14 @@ blkzeroout (struct connection *c, uint64_t offset, uint64_t count)
   return ioctl (c->fd, BLKZEROOUT, range);
 }
 
+/* A request to zero or trim. */
+struct request {
+  uint64_t count, offset;
+  bool fua;
+  uint64_t mark; /* wberr_mark from before the change */
+  struct edges edges;
+};
+
 enum result { DONE, NEXT, FAILED };
 
 /* Try one rung of the ladder, if it is still on it. */
@@ -121,12 +129,12 @@ try_method (struct connection *c, atomic_bool *can, method *do_it,
 }
 
 static int
-finish (struct connection *c, enum result r, uint64_t offset, uint64_t count,
-        bool fua, uint64_t mark)
+finish (struct connection *c, struct request *rq, enum result r)
 {
   switch (r) {
   case DONE:
-    return connection_zeroed (c, count, offset, fua, mark);
+    return connection_zeroed (c, &rq->edges, rq->count, rq->offset, rq->fua,
+                              rq->mark);
   case NEXT:
     errno = EOPNOTSUPP;
     return -1;
@@ -135,12 +143,11 @@ finish (struct connection *c, enum result r, uint64_t offset, uint64_t count,
   }
 }
 
-static int
-do_zero (struct connection *c, uint32_t count, uint64_t offset, bool may_trim,
-         bool fast, bool fua)
+static enum result
+climb (struct connection *c, const struct request *rq, bool may_trim, bool fast)
 {
+  const uint64_t offset = rq->offset, count = rq->count;
   struct disk *d = c->disk;
-  const uint64_t mark = wberr_mark (&d->errors);
   enum result r = NEXT;
 
   if (may_trim)
@@ -150,7 +157,7 @@ do_zero (struct connection *c, uint32_t count, uint64_t offset, bool may_trim,
    * which is not fast.  On a file they only change the extent tree.
    */
   if (fast && d->id.is_block)
-    return finish (c, r, offset, count, fua, mark);
+    return r;
   if (r == NEXT)
     r = try_method (c, &d->can_zero_range, zero_blocks, "zeroing blocks",
                     offset, count);
@@ -160,47 +167,51 @@ do_zero (struct connection *c, uint32_t count, uint64_t offset, bool may_trim,
   if (r == NEXT)
     r = try_method (c, &d->can_blkzeroout, blkzeroout, "BLKZEROOUT", offset,
                     count);
-  return finish (c, r, offset, count, fua, mark);
+  return r;
 }
 
 static void
-change_begins (struct disk *d)
+begin (struct connection *c, struct request *rq)
 {
-  extent_map_change_begins (&d->map);
-  wberr_write_begins (&d->errors);
+  rq->mark = wberr_mark (&c->disk->errors);
+  extent_map_change_begins (&c->disk->map);
+  wberr_write_begins (&c->disk->errors);
+  connection_zero_begins (c, &rq->edges, rq->count, rq->offset);
 }
 
 static void
-change_ends (struct disk *d)
+end (struct connection *c, struct request *rq)
 {
-  wberr_write_ends (&d->errors);
-  extent_map_change_ends (&d->map);
+  connection_zero_ends (c, &rq->edges);
+  wberr_write_ends (&c->disk->errors);
+  extent_map_change_ends (&c->disk->map);
 }
 
 int
 zero_range (struct connection *c, uint32_t count, uint64_t offset,
             bool may_trim, bool fast, bool fua)
 {
+  struct request rq = { .count = count, .offset = offset, .fua = fua };
   int r;
 
-  change_begins (c->disk);
-  r = do_zero (c, count, offset, may_trim, fast, fua);
-  change_ends (c->disk);
+  begin (c, &rq);
+  r = finish (c, &rq, climb (c, &rq, may_trim, fast));
+  end (c, &rq);
   return r;
 }
 
+/* A hint, so it need not be done. */
 int
 zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
 {
-  const uint64_t mark = wberr_mark (&c->disk->errors);
+  struct request rq = { .count = count, .offset = offset, .fua = fua };
   enum result r;
   int ret;
 
-  change_begins (c->disk);
+  begin (c, &rq);
   r = try_method (c, &c->disk->can_punch_hole, punch_hole, "punching a hole",
                   offset, count);
-
-  ret = r == NEXT ? 0 : finish (c, r, offset, count, fua, mark);
-  change_ends (c->disk);
+  ret = r == NEXT ? 0 : finish (c, &rq, r);
+  end (c, &rq);
   return ret;
 }
