@@ -11,7 +11,7 @@
 # shellcheck source=lib.sh
 . "${srcdir:-.}/lib.sh" || exit
 
-seconds=${SECONDS_EACH:-4}
+seconds=${SECONDS_EACH:-3}
 
 entries ()
 {
@@ -48,7 +48,11 @@ churn ()
     fail "${arguments[*]}: $(entries fd) descriptors, were $fds"
   eventually 10 no_more_than task "$tasks" ||
     fail "${arguments[*]}: $(entries task) threads, were $tasks"
-  for name in a b c; do empty_soon "$tmp/dir/$name" 'after all have left'; done
+  # With preserve the kernel may have read ahead for a client, although it was
+  # told not to, which looks as if somebody else had.
+  if [[ ${arguments[*]} != *cache=preserve* ]]; then
+    for name in a b c; do empty_soon "$tmp/dir/$name" 'after all left'; done
+  fi
   stop_nbdkit
 }
 
@@ -56,3 +60,6 @@ ring=(cache-windows=2 cache-window-size=128K)
 churn "$tmp/dir/a" cache=none -- ''
 churn "$tmp/dir/a" cache=none "${ring[@]}" -- ''
 churn "dir=$tmp/dir" cache=none "${ring[@]}" -- a b c
+churn "$tmp/dir/a" cache=preserve -- ''
+churn "$tmp/dir/a" cache=preserve "${ring[@]}" -- ''
+churn "dir=$tmp/dir" cache=preserve "${ring[@]}" -- a b c

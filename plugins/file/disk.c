@@ -328,17 +328,35 @@ disk_get (int fd, const char *name)
   return winner;
 }
 
-void
-disk_put (struct disk *d)
+/* Give up a reference, if it is not the last one to a disk that is still to be
+ * emptied.  Returns false if it is.
+ */
+static bool
+put (struct disk *d)
 {
-  bool last;
+  bool last, done;
 
   pthread_mutex_lock (&registry_lock);
-  last = --d->refs == 0;
-  if (last)
+  last = d->refs == 1;
+  done = !last || d->evictor == NULL || evictor_is_empty (d->evictor);
+  if (done)
+    d->refs--;
+  if (done && last)
     tdelete (d, &registry, disk_order);
   pthread_mutex_unlock (&registry_lock);
 
-  if (last)
+  if (done && last)
     disk_free (d);
+  return done;
+}
+
+/* A disk is emptied before it leaves the registry.  Who opens the file
+ * meanwhile gets the same disk: another one with an evictor of its own would
+ * take pages of the first for somebody else's, and leave them.
+ */
+void
+disk_put (struct disk *d)
+{
+  while (!put (d))
+    evictor_empty (d->evictor);
 }

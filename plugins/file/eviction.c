@@ -148,23 +148,42 @@ drop (struct evictor *ev, const struct extent_set *s)
   (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |                       \
    SYNC_FILE_RANGE_WAIT_AFTER)
 
-/* With preserve no sweep finds what could not be dropped, because it was
- * still being read in, or by two at once.  It is tried again with what is
- * coming.  Called without the lock, returns with it.
- */
+/* Those parts of a set that could not be dropped, into "left". */
 static void
-retry_undropped (struct evictor *ev, const struct extent_set *s)
+find_undropped (struct evictor *ev, const struct extent_set *s,
+                struct extent_set *left)
 {
-  struct extent_set left;
   size_t i;
 
-  extent_set_init (&left, MAX_KEPT);
+  extent_set_init (left, MAX_KEPT);
   for (i = 0; i < s->nr; i++) {
     if (residency_count (ev->fd, s->v[i].offset, s->v[i].length) != 0)
-      extent_set_add (&left, s->v[i].offset, s->v[i].length);
+      extent_set_add (left, s->v[i].offset, s->v[i].length);
   }
+}
 
+/* Drop a window that was taken, unless it is to be spared.  With preserve no
+ * sweep finds what could not be dropped, because it was being read in, had been
+ * written again, or is in a folio that spans windows.  It is tried again with
+ * what is coming.  Called with the lock, returns with it.
+ */
+static void
+drop_window (struct evictor *ev, const struct window *w, const char *kind,
+             bool spare)
+{
+  struct extent_set left;
+
+  pthread_mutex_unlock (&ev->lock);
+  extent_set_init (&left, MAX_KEPT);
+  if (!w->started) /* which told of it */
+    debug_window (ev, "sealed", kind, w);
+  if (!spare)
+    drop (ev, &w->set);
+  debug_window (ev, spare ? "kept" : "evicted", kind, w);
+  if (!spare && ev->config.preserve)
+    find_undropped (ev, &w->set, &left);
   pthread_mutex_lock (&ev->lock);
+  ev->drops++;
   extent_set_union (&ev->coming, &left);
   extent_set_free (&left);
 }
@@ -202,8 +221,6 @@ eviction_evict_written (struct evictor *ev, bool redirtied)
     flags = WRITE_AND_WAIT;
 
   pthread_mutex_unlock (&ev->lock);
-  if (!w->started)
-    debug_window (ev, "sealed", "write", w);
   err = wait_for_writeback (ev, &w->set, flags, &where);
   pthread_mutex_lock (&ev->lock);
   if (err)
@@ -217,15 +234,7 @@ eviction_evict_written (struct evictor *ev, bool redirtied)
   extent_set_subtract (&w->set, &ev->foreign);
   spare |= ev->keep_all;
 
-  pthread_mutex_unlock (&ev->lock);
-  if (!spare)
-    drop (ev, &w->set);
-  debug_window (ev, spare ? "kept" : "evicted", "write", w);
-  if (!spare && ev->config.preserve)
-    retry_undropped (ev, &w->set);
-  else
-    pthread_mutex_lock (&ev->lock);
-
+  drop_window (ev, w, "write", spare);
   ring_give_back (&ev->writes, w);
   for (i = 0; i < WRITERS_PER_SLOT; i++)
     eviction_call_writer (ev);
@@ -265,16 +274,7 @@ eviction_evict_read (struct evictor *ev)
   ring_subtract_from (&ev->writes, &w->set);
   extent_set_subtract (&w->set, &ev->failed);
 
-  pthread_mutex_unlock (&ev->lock);
-  debug_window (ev, "sealed", "read", w);
-  if (!spare)
-    drop (ev, &w->set);
-  debug_window (ev, spare ? "kept" : "evicted", "read", w);
-  if (!spare && ev->config.preserve)
-    retry_undropped (ev, &w->set);
-  else
-    pthread_mutex_lock (&ev->lock);
-
+  drop_window (ev, w, "read", spare);
   ring_give_back (&ev->reads, w);
 }
 
@@ -430,20 +430,31 @@ eviction_add_read (struct evictor *ev, uint64_t offset, uint64_t length)
   return sealed;
 }
 
+/* Large folios that span windows, made by large FUA requests and readahead,
+ * could not be dropped with any of them, and have gathered here: so first, all
+ * that is together is dropped together.  Meanwhile they are as if a request was
+ * working on them.
+ */
 bool
 eviction_add_coming (struct evictor *ev)
 {
+  struct survey s = { .ours = ev->coming };
   bool sealed = false;
-  uint64_t pos = 0;
   size_t i;
 
-  /* Adding releases the lock, so that others may add to it meanwhile. */
-  while ((i = extent_set_find (&ev->coming, pos)) < ev->coming.nr) {
-    struct extent e = ev->coming.v[i];
-
-    pos = extent_end (&e);
-    sealed |= eviction_add_read (ev, e.offset, e.length);
+  extent_set_init (&ev->coming, MAX_KEPT);
+  ring_subtract_from (&ev->writes, &s.ours);
+  extent_set_subtract (&s.ours, &ev->failed);
+  LIST_INSERT_HEAD (&ev->surveys, &s, others);
+  if (!ev->keep_all) {
+    pthread_mutex_unlock (&ev->lock);
+    drop (ev, &s.ours);
+    pthread_mutex_lock (&ev->lock);
   }
+  for (i = 0; i < s.ours.nr; i++)
+    sealed |= eviction_add_read (ev, s.ours.v[i].offset, s.ours.v[i].length);
+  LIST_REMOVE (&s, others);
+  extent_set_free (&s.ours);
   return sealed;
 }
 

@@ -56,12 +56,14 @@ struct evictor {
   unsigned role_next;    /* ticket of the next to ask for the role */
   unsigned role_serving; /* ticket of the one who has it, if any */
 
-  struct ring reads;         /* read, or known to be on the disk */
-  struct ring writes;        /* to be written back */
-  struct extent_set failed;  /* writeback failed: not to be dropped */
-  struct extent_set foreign; /* preserve: resident before we came */
-  bool keep_all;             /* one of the two sets overflowed */
-  struct extent_set coming;  /* preserve: ours, but in no window yet */
+  struct ring reads;            /* read, or known to be on the disk */
+  struct ring writes;           /* to be written back */
+  struct extent_set failed;     /* writeback failed: not to be dropped */
+  struct extent_set foreign;    /* preserve: resident before we came */
+  bool keep_all;                /* one of the two sets overflowed */
+  struct extent_set coming;     /* preserve: ours, but in no window yet */
+  LIST_HEAD (, survey) surveys; /* preserve: of requests in progress */
+  uint64_t drops;               /* counts up when a window has been dropped */
 
   int readers;               /* connections that read */
   uint64_t requests;         /* counts up; to see whether it is idle */

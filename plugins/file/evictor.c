@@ -44,6 +44,9 @@
  */
 #define IDLE_ATTEMPTS 4
 
+/* Times that the kernel is asked at most, if windows are being dropped. */
+#define SURVEY_ATTEMPTS 16
+
 /* ---- the role ---- */
 
 /* The role goes to those who ask in the order in which they ask, so that
@@ -98,22 +101,24 @@ wake_thread (struct evictor *ev)
 static bool
 empty_disk (struct evictor *ev)
 {
-  int64_t resident;
+  bool empty;
 
   take_role (ev);
   eviction_empty_rings (ev);
   eviction_sweep (ev);
   ring_trim (&ev->reads);
   ring_trim (&ev->writes);
+  /* With preserve a request's thread may be dropping a window of reads. */
   if (ev->config.preserve)
-    resident = ev->coming.bytes;
+    empty = ev->coming.bytes == 0 && ring_is_empty (&ev->reads) &&
+            ring_is_empty (&ev->writes);
   else {
     pthread_mutex_unlock (&ev->lock);
-    resident = residency_count (ev->fd, 0, 0);
+    empty = residency_count (ev->fd, 0, 0) <= 0;
     pthread_mutex_lock (&ev->lock);
   }
   leave_role (ev);
-  return resident <= 0;
+  return empty;
 }
 
 static void *
@@ -243,6 +248,7 @@ evictor_new (int fd, const char *name, const struct evictor_config *config,
   pthread_cond_init (&ev->work, &attr);
   pthread_cond_init (&ev->role, NULL);
   STAILQ_INIT (&ev->line);
+  LIST_INIT (&ev->surveys);
   pthread_condattr_destroy (&attr);
   return ev;
 
@@ -263,20 +269,37 @@ no_memory:
 /* Readahead that is still coming in cannot be dropped before it is there,
  * so that is waited for, half a second at most.
  */
-static void
-empty_for_good (struct evictor *ev)
+void
+evictor_empty (struct evictor *ev)
 {
   long ms;
 
   pthread_mutex_lock (&ev->lock);
-  for (ms = 1; ev->active && !empty_disk (ev) && ms <= 256; ms *= 2) {
+  for (ms = 1; ev->active; ms *= 2) {
     const struct timespec t = { .tv_nsec = ms * 1000000 };
+    uint64_t requests = ev->requests;
+    bool done = empty_disk (ev) || ms > 256;
 
+    if (done && ev->requests == requests)
+      ev->active = false;
+    if (done)
+      break;
     pthread_mutex_unlock (&ev->lock);
     nanosleep (&t, NULL);
     pthread_mutex_lock (&ev->lock);
   }
   pthread_mutex_unlock (&ev->lock);
+}
+
+bool
+evictor_is_empty (struct evictor *ev)
+{
+  bool active;
+
+  pthread_mutex_lock (&ev->lock);
+  active = ev->active;
+  pthread_mutex_unlock (&ev->lock);
+  return !active;
 }
 
 void
@@ -290,7 +313,7 @@ evictor_free (struct evictor *ev)
   if (ev->has_thread)
     pthread_join (ev->thread, NULL);
 
-  empty_for_good (ev);
+  evictor_empty (ev);
   ring_free (&ev->reads);
   ring_free (&ev->writes);
   extent_set_free (&ev->failed);
@@ -304,14 +327,15 @@ evictor_free (struct evictor *ev)
   free (ev);
 }
 
-/* Take out of "set" what is resident because of us: what is in a window, or
- * on its way there.  But a window of writes has all that was written, also
- * to the pages of others.  Lock held.
+/* Take out of "set" what is resident because of us: what is in a window, on
+ * its way there, or of a request in progress.  But a window of writes has all
+ * that was written, also to the pages of others.  Lock held.
  */
 static void
 subtract_ours (struct evictor *ev, struct extent_set *set)
 {
   struct extent_set known, others;
+  const struct survey *s;
 
   extent_set_init (&known, MAX_KEPT);
   extent_set_init (&others, MAX_KEPT);
@@ -322,61 +346,86 @@ subtract_ours (struct evictor *ev, struct extent_set *set)
     ring_subtract_from (&ev->reads, set);
     ring_subtract_from (&ev->writes, set);
     extent_set_subtract (set, &ev->coming);
+    LIST_FOREACH (s, &ev->surveys, others)
+      extent_set_subtract (set, &s->ours);
     extent_set_union (set, &others);
   }
   extent_set_free (&known);
   extent_set_free (&others);
 }
 
-/* Find out which part of a range is ours, and which part of that is in
- * nobody's way of coming in yet.  "s" and "missing" start out empty here.
+/* Take out of "set" what is not resident, and add it to "missing".  If the
+ * kernel will not say, all is resident.
+ */
+static void
+subtract_missing (struct evictor *ev, struct extent_set *set,
+                  struct extent_set *missing)
+{
+  size_t i;
+
+  for (i = 0; i < set->nr; i++) {
+    if (residency_missing (ev->fd, set->v[i].offset, set->v[i].length,
+                           missing) == -1)
+      break;
+  }
+  extent_set_subtract (set, missing);
+}
+
+/* Find out which part of a range is others': resident, and not because of us.
+ * Between our question and the kernel's answer another request may bring it in,
+ * which then counts as ours, or a window may be dropped; then we ask again, as
+ * the answer may be of before.  "theirs" is the range at first.  Returns with
+ * the lock.
+ */
+static void
+find_theirs (struct evictor *ev, struct extent_set *theirs,
+             struct extent_set *missing)
+{
+  unsigned attempts = SURVEY_ATTEMPTS;
+  uint64_t drops;
+
+  pthread_mutex_lock (&ev->lock);
+  subtract_ours (ev, theirs);
+  do {
+    drops = ev->drops;
+    pthread_mutex_unlock (&ev->lock);
+    subtract_missing (ev, theirs, missing);
+    pthread_mutex_lock (&ev->lock);
+    subtract_ours (ev, theirs);
+  } while (theirs->nr > 0 && drops != ev->drops && --attempts > 0);
+}
+
+/* Find out which part of a range is ours, and which part of that is not
+ * resident yet.
  */
 static void
 survey (struct evictor *ev, struct survey *s, struct extent_set *missing,
         bool write, uint64_t offset, uint64_t length)
 {
-  struct extent range;
+  struct extent range = ring_whole_pages (&ev->reads, offset, length);
   struct extent_set theirs;
-  size_t i;
 
+  s->accounted = false;
   extent_set_init (&s->ours, MAX_KEPT);
   extent_set_init (missing, MAX_KEPT);
   extent_set_init (&theirs, MAX_KEPT);
-  range = ring_whole_pages (&ev->reads, offset, length);
-  if (extent_set_add (&s->ours, range.offset, range.length) == -1 ||
-      extent_set_add (&theirs, range.offset, range.length) == -1)
-    goto out; /* no memory: nothing is ours */
-
-  pthread_mutex_lock (&ev->lock);
-  subtract_ours (ev, &theirs);
-  pthread_mutex_unlock (&ev->lock);
-
-  /* If the kernel will not say, it is not ours to drop. */
-  for (i = 0; i < theirs.nr; i++) {
-    if (residency_missing (ev->fd, theirs.v[i].offset, theirs.v[i].length,
-                           missing) == -1)
-      break;
+  if (extent_set_add (&s->ours, range.offset, range.length) == 0 &&
+      extent_set_add (&theirs, range.offset, range.length) == 0)
+    find_theirs (ev, &theirs, missing);
+  else { /* no memory: nothing is ours */
+    extent_set_free (&s->ours);
+    pthread_mutex_lock (&ev->lock);
   }
-  extent_set_subtract (&theirs, missing);
 
-  /* Once more, as another request may have brought it in meanwhile. */
-  pthread_mutex_lock (&ev->lock);
-  subtract_ours (ev, &theirs);
   extent_set_subtract (&s->ours, &theirs);
-  /* What does not fit is dropped all the same, but may be taken for
-   * somebody else's meanwhile.
-   */
-  extent_set_union (&ev->coming, &s->ours);
+  LIST_INSERT_HEAD (&ev->surveys, s, others);
   /* A write's window holds all that was written, because it must be
    * waited for; what of it must not be dropped is remembered here.
    */
-  if (write) {
-    extent_set_subtract (&ev->foreign, &s->ours);
+  extent_set_subtract (&ev->foreign, &s->ours);
+  if (write)
     eviction_keep (ev, &ev->foreign, &theirs);
-  }
   pthread_mutex_unlock (&ev->lock);
-
-out:
   extent_set_free (&theirs);
 }
 
@@ -395,8 +444,15 @@ evictor_before (struct evictor *ev, struct survey *s, bool write,
 void
 evictor_survey_done (struct evictor *ev, struct survey *s)
 {
-  if (ev->config.preserve)
-    extent_set_free (&s->ours);
+  if (!ev->config.preserve)
+    return;
+  pthread_mutex_lock (&ev->lock);
+  LIST_REMOVE (s, others);
+  /* A request that failed may have brought some of it in. */
+  if (!s->accounted)
+    extent_set_union (&ev->coming, &s->ours);
+  pthread_mutex_unlock (&ev->lock);
+  extent_set_free (&s->ours);
 }
 
 /* A request is being accounted for: the disk is not idle.  Returns with
@@ -446,7 +502,7 @@ add_read (struct evictor *ev, uint64_t offset, uint64_t length)
 
 /* Add what is clean and ours.  Lock held. */
 static void
-add_clean (struct evictor *ev, const struct survey *s, uint64_t offset,
+add_clean (struct evictor *ev, struct survey *s, uint64_t offset,
            uint64_t length)
 {
   size_t i;
@@ -454,13 +510,14 @@ add_clean (struct evictor *ev, const struct survey *s, uint64_t offset,
   if (!ev->config.preserve)
     add_read (ev, offset, length);
   else {
+    s->accounted = true;
     for (i = 0; i < s->ours.nr; i++)
       add_read (ev, s->ours.v[i].offset, s->ours.v[i].length);
   }
 }
 
 void
-evictor_read (struct evictor *ev, const struct survey *s, uint64_t offset,
+evictor_read (struct evictor *ev, struct survey *s, uint64_t offset,
               uint64_t length)
 {
   begin_request (ev);
@@ -484,14 +541,16 @@ prefetch_ours (struct evictor *ev, uint64_t offset, uint64_t length)
   for (i = 0; i < missing.nr; i++)
     posix_fadvise (ev->fd, missing.v[i].offset, missing.v[i].length,
                    POSIX_FADV_WILLNEED);
-  extent_set_free (&missing);
-  extent_set_free (&s.ours);
 
   begin_request (ev);
+  extent_set_union (&ev->coming, &missing);
+  extent_set_free (&missing);
   if (ev->coming.bytes > ev->config.windows * ev->config.window_size &&
       eviction_add_coming (ev))
     window_sealed (ev);
+  s.accounted = true;
   pthread_mutex_unlock (&ev->lock);
+  evictor_survey_done (ev, &s);
 }
 
 void
@@ -506,8 +565,8 @@ evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
 }
 
 void
-evictor_wrote_through (struct evictor *ev, const struct survey *s,
-                       uint64_t offset, uint64_t length)
+evictor_wrote_through (struct evictor *ev, struct survey *s, uint64_t offset,
+                       uint64_t length)
 {
   begin_request (ev);
   add_clean (ev, s, offset, length);
@@ -572,15 +631,17 @@ add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length)
 }
 
 void
-evictor_wrote (struct evictor *ev, const struct survey *s, uint64_t offset,
+evictor_wrote (struct evictor *ev, struct survey *s, uint64_t offset,
                uint64_t length)
 {
   enum ring_result r;
 
   begin_request (ev);
   r = add_in_turn (ev, offset, length);
-  if (ev->config.preserve)
+  if (ev->config.preserve) {
+    s->accounted = true;
     extent_set_subtract (&ev->coming, &s->ours);
+  }
   if (r == RING_SEALED)
     window_sealed (ev);
   pthread_mutex_unlock (&ev->lock);

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "extent_set.h"
 #include "stats.h"
@@ -29,8 +30,10 @@ struct evictor_config {
 /* The part of a request that is the evictor's to drop; see evictor_before.
  * Belongs to the request's thread.
  */
-struct survey {
-  struct extent_set ours; /* only used with preserve */
+struct survey {               /* only used with preserve */
+  LIST_ENTRY (survey) others; /* of requests in progress: the evictor's lock */
+  struct extent_set ours;     /* constant while it is in that list */
+  bool accounted;             /* what is ours has been added to a window */
 };
 
 /* Make the evictor of a disk.  "fd" becomes the evictor's own, also on
@@ -44,9 +47,15 @@ struct evictor *evictor_new (int fd, const char *name,
                              const struct evictor_config *config,
                              struct wberr *errors);
 
-/* Write back, wait for and drop all that is left, then free.  No other
- * call may be in progress.
+/* Write back, wait for and drop all that is left.  Other calls may be in
+ * progress.
  */
+void evictor_empty (struct evictor *ev);
+
+/* Whether nothing was read or written since evictor_empty, or ever. */
+bool evictor_is_empty (struct evictor *ev);
+
+/* Empty it, then free.  No other call may be in progress. */
 void evictor_free (struct evictor *ev);
 
 /* Before a request reads or writes [offset, offset+length): with
@@ -62,16 +71,16 @@ void evictor_survey_done (struct evictor *ev, struct survey *s);
  * on the disk: drop it when its window is the oldest.  Never waits for
  * the disk, except for the dropping itself.  length > 0.
  */
-void evictor_read (struct evictor *ev, const struct survey *s, uint64_t offset,
+void evictor_read (struct evictor *ev, struct survey *s, uint64_t offset,
                    uint64_t length);
-void evictor_wrote_through (struct evictor *ev, const struct survey *s,
+void evictor_wrote_through (struct evictor *ev, struct survey *s,
                             uint64_t offset, uint64_t length);
 
 /* After [offset, offset+length) was written: write it back and drop it
  * in its window's turn.  Waits while the ring is full.  length > 0 and
  * <= window_size.
  */
-void evictor_wrote (struct evictor *ev, const struct survey *s, uint64_t offset,
+void evictor_wrote (struct evictor *ev, struct survey *s, uint64_t offset,
                     uint64_t length);
 
 /* Have the kernel bring in [offset, offset+length), without waiting for it.
