@@ -22,7 +22,7 @@ unit=$(find "$tmp/root" -name "$name.service")
 ! grep -E '^(RestrictSUIDSGID|DynamicUser)=' "$unit" >&2 ||
   fail 'the unit takes openat2 away'
 
-# In tenths, as systemd 252 rates it: 0.4; later versions look at more.
+# In tenths; systemd 252 and 257 rate it 0.4.
 threshold=15
 folder=${unit%/*}
 for kind in service socket; do
