@@ -25,6 +25,26 @@ bad_usage ()
   exit 2
 }
 
+# make_work_folder NAME MIB: $work, in TMPDIR, with so much room, on a disk; it
+# goes away when the script ends.
+make_work_folder ()
+{
+  local folder=${TMPDIR:-/var/tmp} free type
+
+  type=$(stat -f -c %T "$folder") || die "no folder $folder"
+  case $type in
+    tmpfs | ramfs)
+      die "$folder is a $type, whose pages are its storage; set TMPDIR" ;;
+  esac
+  free=$(df --output=avail -B1M "$folder" | tail -n 1)
+  [ "$free" -ge "$2" ] ||
+    die "$folder has only ${free// /} MiB free of the $2 needed; set TMPDIR"
+  work=$(mktemp -d "$folder/windowed-$1-XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+}
+
 # logged LOG COMMAND...: its output goes to LOG, its status to $status.  Not to
 # be called where the status of "logged" itself is asked for (if, ||, &&), for
 # there the shell forgets about errexit.
