@@ -1,6 +1,5 @@
 """What the benchmarks have in common."""
 
-import argparse
 import os
 import platform
 import subprocess
@@ -16,14 +15,6 @@ PAGE = pagecache.PAGE
 def die(message):
     """End with one line on stderr."""
     sys.exit(f"{os.path.basename(sys.argv[0])}: {message}")
-
-
-class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong, as the other scripts do."""
-
-    def error(self, message):
-        name = os.path.basename(self.prog)
-        self.exit(2, f"{name}: {message}; see {name} --help\n")
 
 
 def resident_pages(path):

@@ -69,6 +69,8 @@ gives 'nbdkit file reduce\tf\t' 'nbdkit file reduce-memory-pressure=false'
 gives 'nbdkit file directory=\t' 'nbdkit file directory=folder/'
 gives 'nbdkit file file=d\t' 'nbdkit file file=disk.img'
 gives 'nbdkit file dis\t' 'nbdkit file disk.img'
+gives 'nbdkit file stats=d\t' 'nbdkit file stats=disk.img'
+gives 'nbdkit file stats-f\tj\t' 'nbdkit file stats-format=json'
 gives 'nbdkit file cache-windows=\e*' 'nbdkit file cache-windows='
 
 breaks='"${COMP_WORDBREAKS//=}"'
