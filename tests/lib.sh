@@ -112,13 +112,16 @@ cleanup ()
     eventually 5 gone "$i"
   done
   for i in "${immutable[@]}"; do chattr -i "$i" 2>/dev/null; done
-  for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do
-    mountpoint -q "${mounts[i]}" || continue
-    eventually 5 umount "${mounts[i]}" 2>/dev/null ||
-      umount -l "${mounts[i]}"
-  done
+  # A loop device that is mounted goes with its mount.
   losetup -nlO NAME,BACK-FILE 2>/dev/null | while read -r name file; do
     [[ $file != "$tmp"/* ]] || losetup -d "$name"
+  done
+  # mountpoint(1) would not see what nbdfuse showed, if it has ended.
+  for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do
+    mountpoint -q "${mounts[i]}" ||
+      grep -qF " ${mounts[i]} " /proc/self/mounts || continue
+    eventually 5 umount "${mounts[i]}" 2>/dev/null ||
+      umount -l "${mounts[i]}"
   done
   # What mounts were on.
   for i in "${under_pids[@]}"; do

@@ -56,7 +56,8 @@ unmount ()
 
 truncate -s 96M "$disk"
 start_nbdkit file "$disk" cache=none
-nbdfuse -C 4 "$tmp/fuse/disk" "$uri" 2>"$tmp/fuse.log" &
+# In a session of its own: Ctrl-C is for this script, which unmounts first.
+setsid nbdfuse -C 4 "$tmp/fuse/disk" "$uri" 2>"$tmp/fuse.log" &
 fuse=$!
 under_pids+=("$fuse")
 eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
