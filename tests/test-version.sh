@@ -21,4 +21,6 @@ says ()
 
 says "--version" "file $version" "$NBDKIT" file --version
 says "--dump-plugin" "version=$version" "$NBDKIT" file --dump-plugin
+says "debian/changelog" "nbdkit-windowed-file ($version)" \
+  sed '1 s/).*/)/; q' "$top/debian/changelog"
 says "NEWS" "$version" sed -n 's/^\([0-9][^ ]*\).*/\1/p; /^[0-9]/q' "$top/NEWS"

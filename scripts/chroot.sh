@@ -1,0 +1,182 @@
+# Fresh Debian systems in folders, made from the repositories that this
+# machine's apt uses, in namespaces that take all that is mounted and started
+# there with them when they end.
+# Sourced after common.sh, whose $top it uses.
+# shellcheck shell=bash disable=SC2154
+
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+work=${CHROOT_WORK:-}
+
+# running_suite: of this machine.
+running_suite ()
+(
+  # shellcheck disable=SC1091
+  . /etc/os-release
+  echo "${VERSION_CODENAME:-}"
+)
+
+# in_namespaces COMMAND...: a script that sources this, too, and finds $work set,
+# a folder that goes away afterwards.  The status is the command's.  When this
+# process is told to end, all of them are, and have half a minute for that.
+in_namespaces ()
+{
+  local folder=${TMPDIR:-/var/tmp} status=0
+
+  [ "$(id -u)" = 0 ] || die "needs root: it mounts"
+  work=$(mktemp -d "$folder/windowed-chroot-XXXXXX")
+  chmod a+rx "$work"
+  export CHROOT_WORK=$work
+  trap end_namespaces EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  # In a process group of its own, to which one signal can be sent.
+  setsid unshare --mount --pid --fork --kill-child --mount-proc "$@" \
+    </dev/null &
+  inside=$!
+  wait "$inside" || status=$?
+  inside=
+  return "$status"
+}
+
+# unshare itself does not hear TERM; what it runs does, and then it ends.
+end_namespaces ()
+{
+  local status=$? i device file
+
+  trap '' INT TERM
+  set +e
+  if [ -n "${inside:-}" ] && kill -0 "$inside" 2>/dev/null; then
+    kill -TERM -- "-$inside"
+    for ((i = 0; i < 300; i++)); do
+      kill -0 "$inside" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -KILL "$inside" 2>/dev/null
+    wait "$inside"
+  fi
+  losetup -nlO NAME,BACK-FILE | while read -r device file; do
+    [[ $file != "$work"/* ]] || losetup -d "$device"
+  done
+  rm -rf --one-file-system "$work"
+  exit "$status"
+}
+
+# The first process of the namespace takes all others with it when it ends.  If
+# something went wrong, such as being told to end, they may still be tidying up.
+let_others_end ()
+{
+  local status=$? i others
+
+  trap '' TERM
+  for ((i = 0; status != 0 && i < 200; i++)); do
+    others=(/proc/[0-9]*)
+    [ ${#others[@]} -gt 1 ] || break
+    sleep 0.1
+  done
+  exit "$status"
+}
+
+if [ -n "$work" ]; then
+  trap let_others_end EXIT
+  trap 'exit 143' TERM
+fi
+
+# sources SUITE: this machine's sources.list, for that suite.
+sources ()
+{
+  # shellcheck disable=SC2016
+  apt-get indextargets --no-release-info \
+    --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    awk -v here="$(running_suite)" -v suite="$1" -v keyring="$keyring" '
+      $3 == "main" && $2 ~ "^" here "(-updates|-security)?$" && !seen[$0]++ {
+        sub(here, suite, $2)
+        print "deb [signed-by=" keyring "]", $1, $2, $3
+      }'
+}
+
+# How this machine's apt reaches them: proxies, retries and the like.
+apt_settings ()
+{
+  apt-config dump |
+    grep -E '^Acquire::(Check-|Force|Retries|ftp|http|https|tor)[:A-Za-z0-9-]* ' |
+    grep -v ' "";$' || true
+}
+
+# make_chroot SUITE FOLDER [PACKAGE...]: Debian's essential packages, apt, and
+# these.  It is rather fast than able to survive a power cut.
+make_chroot ()
+{
+  local suite=$1 root=$2 certificates
+
+  [ -s "$keyring" ] || die "no $keyring: install debian-archive-keyring"
+  sources "$suite" >"$work/sources.list"
+  [ -s "$work/sources.list" ] ||
+    die "apt has no Debian repository for $(running_suite): see apt-cache policy"
+  apt_settings >"$work/apt.conf"
+  mmdebstrap --mode=root --variant=apt --format=directory \
+    --keyring="$keyring" --aptopt="$work/apt.conf" \
+    --dpkgopt=force-unsafe-io \
+    --include="debian-archive-keyring $(printf '%s ' "${@:3}")" \
+    "$suite" "$root" "$work/sources.list" ||
+    die "mmdebstrap cannot make a chroot of $suite"
+  # A mirror may have a certificate that only this machine trusts.
+  certificates=$(apt-config dump --format '%v%n' Acquire::https::CAInfo)
+  certificates=${certificates:-/etc/ssl/certs/ca-certificates.crt}
+  if [ -s "$certificates" ]; then
+    cp "$certificates" "$root/etc/apt/certificates-of-host.crt"
+    echo 'Acquire::https::CAInfo "/etc/apt/certificates-of-host.crt";' \
+      >"$root/etc/apt/apt.conf.d/zz-certificates-of-host"
+  fi
+  in_chroot "$root" apt-get -qq update
+}
+
+# mount_chroot FOLDER: until the namespace ends.  It is a mount itself, or those
+# in it could not have namespaces of their own.
+mount_chroot ()
+{
+  mount --bind "$1" "$1"
+  mount -t proc proc "$1/proc"
+  mount --rbind /sys "$1/sys"
+  mount --rbind /dev "$1/dev"
+}
+
+# in_chroot FOLDER COMMAND...: as root; as_builder: as a plain user.  Of the
+# environment, only what leads to the network.
+in_chroot ()
+{
+  enter 0:0 /root "$@"
+}
+
+as_builder ()
+{
+  enter 1000:1000 /build "$@"
+}
+
+enter ()
+{
+  local user=$1 home=$2 root=$3 passed=() name
+
+  for name in {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY CI; do
+    [ -z "${!name:-}" ] || passed+=("$name=${!name}")
+  done
+  chroot --userspec="$user" "$root" env -i HOME="$home" LC_ALL=C.UTF-8 \
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    DEBIAN_FRONTEND=noninteractive "${passed[@]}" "${@:4}"
+}
+
+# copy_tree FOLDER: the sources as they are here, committed or not, without
+# what was built.
+copy_tree ()
+{
+  mkdir -p "$1"
+  if git -C "$top" rev-parse >/dev/null 2>&1; then
+    # Files that were deleted but not committed are listed, too.
+    git -C "$top" ls-files -z --cached --others --exclude-standard |
+      (cd "$top" && while IFS= read -r -d '' file; do
+        [ ! -e "$file" ] || printf '%s\0' "$file"
+      done) | tar -C "$top" --null --files-from=- -cf - | tar -C "$1" -xf -
+  else
+    tar -C "$top" --exclude='./build*' --exclude=./autom4te.cache -cf - . |
+      tar -C "$1" -xf -
+  fi
+}
