@@ -24,3 +24,5 @@ says "--dump-plugin" "version=$version" "$NBDKIT" file --dump-plugin
 says "debian/changelog" "nbdkit-windowed-file ($version)" \
   sed '1 s/).*/)/; q' "$top/debian/changelog"
 says "NEWS" "$version" sed -n 's/^\([0-9][^ ]*\).*/\1/p; /^[0-9]/q' "$top/NEWS"
+says "the spec" "$version" \
+  sed -n 's/^Version: *//p' "$top/nbdkit-windowed-file.spec"
