@@ -97,6 +97,7 @@ sources ()
 # How this machine's apt reaches them: proxies, retries and the like.
 apt_settings ()
 {
+  echo 'Acquire::Retries "3";'
   apt-config dump |
     grep -E '^Acquire::(Check-|Force|Retries|ftp|http|https|tor)[:A-Za-z0-9-]* ' |
     grep -v ' "";$' || true
