@@ -95,3 +95,14 @@ client_stop
 stop_nbdkit
 left=$("$builddir/residency" "$tmp/disk")
 [ "$left" = 0 ] || fail "after zeroes that are not aligned: $left pages"
+
+# Folios that are larger than a window go, too: a FUA write is one write.
+drop "$tmp/disk"
+start_nbdkit file "$tmp/disk" cache=preserve cache-windows=2 \
+  cache-window-size=64K
+client_start "$uri"
+for i in {0..7}; do ask write $((i * 1048576)) 1048576 fua; done
+client_stop
+stop_nbdkit
+left=$("$builddir/residency" "$tmp/disk")
+[ "$left" = 0 ] || fail "after FUA writes larger than a window: $left pages"
