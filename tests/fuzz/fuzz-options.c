@@ -30,7 +30,7 @@ forget (void)
   options_free ();
   options = fresh;
   source_key = cache_key = cache_value = windows_key = windows_value = NULL;
-  symlinks_value = NULL;
+  symlinks_value = stats_format_value = NULL;
   for (i = 0; i < sizeof parameters / sizeof parameters[0]; i++)
     parameters[i].given = false;
 }
@@ -53,6 +53,8 @@ check_sense (void)
   if (options.symlinks != SYMLINKS_FOLLOW && options.source != SOURCE_DIR &&
       options.source != SOURCE_DIRFD)
     broken ("symlinks");
+  if (options.stats_json && options.stats == NULL)
+    broken ("stats-format");
 }
 
 /* Descriptors that it may close or change are not ours. */
