@@ -8,7 +8,7 @@
 
 # shellcheck source=lib.sh
 . "${srcdir:-.}/lib.sh" || exit
-need jq nbdcopy
+need jq nbdcopy python3
 
 disk=$tmp/disk
 stats=$tmp/stats
@@ -75,17 +75,21 @@ grep -q 'cache=default' "$stats" || fail "which cache= was it?"
 
 # Many disks, sorted, and names of all bytes.
 mkdir "$tmp/dir"
-odd=$'b"\\\n\x01\xff\xc3\xa4'
+odd=$'b"\\\n\x01\xff\xc3\xa4\xe0\x80\x80\xed\xa0\x80'
+odd_uri=b%22%5C%0A%01%FF%C3%A4%E0%80%80%ED%A0%80
 printf 1 >"$tmp/dir/a"
 printf 1 >"$tmp/dir/$odd"
 start_nbdkit file dir="$tmp/dir" stats="$stats" stats-format=json
-for name in "$odd" a; do
-  limited nbdcopy "nbd+unix:///$(printf %s "$name" | jq -sRr @uri |
-    sed 's/%EF%BF%BD/%FF/')?socket=$tmp/sock" null: || fail "export $name"
+for name in $odd_uri a; do
+  limited nbdcopy "nbd+unix:///$name?socket=$tmp/sock" null: ||
+    fail "export $name"
 done
 stop_nbdkit
 [ "$(jq -c '[.disks[].name | sub(".*/"; "")]' "$stats")" = \
-  "$(jq -nc '["a", "b\"\\\n\u0001\ufffdä"]')" ] || fail "names: $(cat "$stats")"
+  "$(jq -nc '["a", "b\"\\\n\u0001\ufffdä" + 6 * "\ufffd"]')" ] ||
+  fail "names: $(cat "$stats")"
+python3 -c 'import json, sys; json.load(open(sys.argv[1], encoding="utf-8"))' \
+  "$stats" || fail 'Python does not read it'
 
 # In the log.
 start_nbdkit file "$disk" cache=none stats=-

@@ -68,7 +68,6 @@ static bool wanted, json;
 static int file = -1; /* -1 = the log */
 static bool started, listening;
 static pthread_t thread;
-static struct sigaction before; /* what SIGUSR1 did */
 
 static sem_t asked; /* posted by the handler, and to end the thread */
 static atomic_bool finishing;
@@ -152,12 +151,16 @@ seconds (const struct stats *s, enum stats_counter what)
 static void
 write_text (FILE *out, const struct stats *s)
 {
+  const char *p;
+
+  /* A line's end in a name would make lines that nobody meant. */
+  for (p = s->name; *p; p++)
+    putc ((unsigned char) *p < 0x20 ? '?' : *p, out);
   fprintf (out,
-           "%s\n"
-           "  reads: " AND_BYTES ", writes: " AND_BYTES ", flushes: %" PRIu64
+           "\n  reads: " AND_BYTES ", writes: " AND_BYTES ", flushes: %" PRIu64
            "\n  zeroes: " AND_BYTES ", trims: " AND_BYTES
            ", prefetches: " AND_BYTES ", block status: %" PRIu64 "\n",
-           s->name, N (READS), N (READ_BYTES), N (WRITES), N (WRITTEN_BYTES),
+           N (READS), N (READ_BYTES), N (WRITES), N (WRITTEN_BYTES),
            N (FLUSHES), N (ZEROES), N (ZEROED_BYTES), N (TRIMS),
            N (TRIMMED_BYTES), N (PREFETCHES), N (PREFETCHED_BYTES),
            N (BLOCK_STATUS));
@@ -176,8 +179,8 @@ write_text (FILE *out, const struct stats *s)
            N (WRITEBACK_ERRORS));
 }
 
-/* How many bytes of "p" are one character of UTF-8, or 0 if it is none.
- * Overlong forms and surrogates pass, which JSON readers cope with.
+/* How many bytes of "p" are one character of UTF-8, or 0 if they are none: it
+ * has no overlong forms, no surrogates, and nothing above U+10FFFF.
  */
 static unsigned
 utf8_length (const unsigned char *p)
@@ -190,6 +193,9 @@ utf8_length (const unsigned char *p)
                            : 0;
   unsigned i;
 
+  if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) ||
+      (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f))
+    return 0;
   for (i = 1; i < n; i++) {
     if ((p[i] & 0xc0) != 0x80)
       return 0;
@@ -304,12 +310,12 @@ write_to_file (const char *text, size_t length)
       continue;
     if (r <= 0) {
       nbdkit_error ("stats=%s: writing: %m", options.stats);
-      return;
+      break;
     }
     done += r;
   }
   /* After, not before, so that who reads it meanwhile sees something. */
-  if (ftruncate (file, length) == -1)
+  if (ftruncate (file, done) == -1)
     nbdkit_error ("stats=%s: %m", options.stats);
 }
 
@@ -363,10 +369,33 @@ check_file (const char *path)
   return -1;
 }
 
+static void
+handle_signal (int sig)
+{
+  int err = errno;
+
+  sem_post (&asked);
+  errno = err;
+}
+
+/* Not only when there is a thread: whoever sees the server's pid file may send
+ * the signal before, and would end it.
+ */
+static void
+listen_to_signal (void)
+{
+  const struct sigaction act = { .sa_handler = handle_signal,
+                                 .sa_flags = SA_RESTART };
+
+  sem_init (&asked, 0, 0);
+  sigaction (SIGUSR1, &act, NULL);
+}
+
 int
 stats_open (const char *path, bool as_json)
 {
   wanted = true;
+  listen_to_signal ();
   json = as_json;
   if (strcmp (path, "-") == 0)
     return 0;
@@ -378,15 +407,6 @@ stats_open (const char *path, bool as_json)
     return -1;
   }
   return check_file (path);
-}
-
-static void
-handle_signal (int sig)
-{
-  int err = errno;
-
-  sem_post (&asked);
-  errno = err;
 }
 
 static void *
@@ -405,22 +425,17 @@ write_when_asked (void *arg)
 void
 stats_start (void)
 {
-  struct sigaction act = { .sa_handler = handle_signal,
-                           .sa_flags = SA_RESTART };
   int err;
 
   if (!wanted)
     return;
   started = true;
-  sem_init (&asked, 0, 0);
   err = thread_start (&thread, write_when_asked, NULL);
+  listening = err == 0;
   if (err) {
     errno = err;
     nbdkit_debug ("stats=%s: no thread to wait for SIGUSR1: %m", options.stats);
-    return;
   }
-  listening = true;
-  sigaction (SIGUSR1, &act, &before);
 }
 
 static void
@@ -430,15 +445,18 @@ free_one (void *s)
   free (s);
 }
 
+/* From now on the signal is ignored: its handler goes out of memory, and the
+ * process is about to end.
+ */
 void
 stats_finish (void)
 {
+  if (wanted)
+    signal (SIGUSR1, SIG_IGN);
   if (listening) {
-    sigaction (SIGUSR1, &before, NULL);
     atomic_store (&finishing, true);
     sem_post (&asked);
     pthread_join (thread, NULL);
-    sem_destroy (&asked);
   }
   if (started)
     write_all ();

@@ -49,13 +49,13 @@ struct stats {
   _Atomic uint64_t counters[STATS_NR];
 };
 
-/* Have statistics written to "path", which "-" makes the log.  A file that
- * is there is overwritten only if it is empty or statistics of before.
- * Returns 0, or -1 with nbdkit_error called.
+/* Have statistics written to "path", which "-" makes the log, and listen to
+ * SIGUSR1.  A file that is there is overwritten only if it is empty or
+ * statistics of before.  Returns 0, or -1 with nbdkit_error called.
  */
 int stats_open (const char *path, bool json);
 
-/* Listen to SIGUSR1.  To be called after nbdkit has forked. */
+/* Start to answer SIGUSR1.  To be called after nbdkit has forked. */
 void stats_start (void);
 
 /* The statistics of the disk of this name, which stay until stats_finish.
