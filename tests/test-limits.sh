@@ -8,7 +8,7 @@
 # shellcheck source=lib.sh
 . "${srcdir:-.}/lib.sh" || exit
 need_root
-need nbdcopy nbdinfo cmp strace unshare setpriv prlimit
+need jq nbdcopy nbdinfo cmp strace unshare setpriv prlimit
 strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
 # LeakSanitizer is a debugger too, and there can only be one.
 export ASAN_OPTIONS=detect_leaks=0
@@ -60,6 +60,21 @@ ask write 1M 5000 fua
 ask read 1M 5000
 client_stop
 copies 'on an old kernel'
+
+# Without cachestat: mincore answers, and windows are dropped once each.
+new_disk
+under=("$builddir/without-cachestat")
+start_nbdkit file "$tmp/disk" cache=none
+copies 'without cachestat'
+for ring in 2M 128K; do
+  new_disk
+  drop "$tmp/disk"
+  start_nbdkit file "$tmp/disk" cache=preserve cache-window-size=$ring \
+    stats="$tmp/stats" stats-format=json
+  copies "preserve without cachestat, windows of $ring"
+  jq -e '.disks[0] | .evicted_bytes < 4 * (.read_bytes + .written_bytes)' \
+    "$tmp/stats" >/dev/null || fail "dropped again and again: $(<"$tmp/stats")"
+done
 
 # Out of descriptors: a client is refused with the reason, others are served
 # on, and it is let in when there are some again.

@@ -153,13 +153,18 @@ static void
 find_undropped (struct evictor *ev, const struct extent_set *s,
                 struct extent_set *left)
 {
+  struct extent_set missing;
   size_t i;
 
-  extent_set_init (left, MAX_KEPT);
+  extent_set_init (&missing, MAX_KEPT);
   for (i = 0; i < s->nr; i++) {
-    if (residency_count (ev->fd, s->v[i].offset, s->v[i].length) != 0)
+    /* If the kernel will not say, it is taken to be gone. */
+    if (residency_missing (ev->fd, s->v[i].offset, s->v[i].length, &missing) ==
+        0)
       extent_set_add (left, s->v[i].offset, s->v[i].length);
   }
+  extent_set_subtract (left, &missing);
+  extent_set_free (&missing);
 }
 
 /* Drop a window that was taken, unless it is to be spared.  With preserve no
@@ -448,7 +453,8 @@ eviction_add_coming (struct evictor *ev)
   LIST_INSERT_HEAD (&ev->surveys, &s, others);
   if (!ev->keep_all) {
     pthread_mutex_unlock (&ev->lock);
-    drop (ev, &s.ours);
+    for (i = 0; i < s.ours.nr; i++)
+      residency_drop (ev->fd, s.ours.v[i].offset, s.ours.v[i].length);
     pthread_mutex_lock (&ev->lock);
   }
   for (i = 0; i < s.ours.nr; i++)
@@ -461,12 +467,20 @@ eviction_add_coming (struct evictor *ev)
 void
 eviction_empty_rings (struct evictor *ev)
 {
+  uint64_t last;
+  unsigned n;
+
   eviction_add_coming (ev);
   ring_seal (&ev->writes);
   ring_seal (&ev->reads);
-  while (ev->writes.nr_sealed > 0)
+
+  /* Windows sealed from now on are not waited for, or a disk that has become
+   * busy again would keep us, and those who want the role, for ever.
+   */
+  last = ev->writes.serial;
+  while (ev->writes.nr_sealed > 0 && ring_oldest_serial (&ev->writes) <= last)
     eviction_evict_written (ev, true);
-  while (ev->reads.nr_sealed > 0)
+  for (n = ev->reads.nr_sealed; n > 0 && ev->reads.nr_sealed > 0; n--)
     eviction_evict_read (ev);
   eviction_collect_error (ev);
 }

@@ -69,7 +69,8 @@ struct evictor {
   uint64_t requests;         /* counts up; to see whether it is idle */
   uint64_t requests_seen;    /* at the last tick of the idle watch */
   unsigned quiet_ticks;      /* since there was one */
-  bool active;               /* something may be resident: watched */
+  bool active;               /* something may be resident */
+  bool ticking;              /* the idle watch looks at it */
   bool empty_now;            /* idle: the thread should empty the rings */
   bool unswept_reads;        /* reads since the file was last swept */
   unsigned windows_to_count; /* windows until the page cache is counted */

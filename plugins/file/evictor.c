@@ -108,10 +108,12 @@ empty_disk (struct evictor *ev)
   eviction_sweep (ev);
   ring_trim (&ev->reads);
   ring_trim (&ev->writes);
-  /* With preserve a request's thread may be dropping a window of reads. */
+  /* With preserve a request's thread may be dropping a window of reads, or
+   * what is coming.
+   */
   if (ev->config.preserve)
     empty = ev->coming.bytes == 0 && ring_is_empty (&ev->reads) &&
-            ring_is_empty (&ev->writes);
+            ring_is_empty (&ev->writes) && LIST_EMPTY (&ev->surveys);
   else {
     pthread_mutex_unlock (&ev->lock);
     empty = residency_count (ev->fd, 0, 0) <= 0;
@@ -194,26 +196,32 @@ empty_idle (struct evictor *ev)
   return empty_disk (ev);
 }
 
-/* Of the idle watch's thread. */
+/* Of the idle watch's thread.  What others hold on to it leaves alone after
+ * some attempts, but not what is still to be written back.
+ */
 static bool
 tick (void *arg)
 {
   struct evictor *ev = arg;
-  bool active;
+  bool ticking;
 
   pthread_mutex_lock (&ev->lock);
   if (ev->requests_seen != ev->requests) {
     ev->requests_seen = ev->requests;
     ev->quiet_ticks = 0;
   }
-  else if (++ev->quiet_ticks >= QUIET_TICKS &&
-           (empty_idle (ev) ||
-            ev->quiet_ticks >= QUIET_TICKS + IDLE_ATTEMPTS) &&
-           ev->requests_seen == ev->requests)
-    ev->active = false;
-  active = ev->active;
+  else if (++ev->quiet_ticks >= QUIET_TICKS) {
+    bool empty = empty_idle (ev);
+
+    if (ev->requests_seen == ev->requests) {
+      ev->active = !empty;
+      ev->ticking = !empty && (ev->quiet_ticks < QUIET_TICKS + IDLE_ATTEMPTS ||
+                               !ring_is_empty (&ev->writes));
+    }
+  }
+  ticking = ev->ticking;
   pthread_mutex_unlock (&ev->lock);
-  return active;
+  return ticking;
 }
 
 /* ---- what connections call ---- */
@@ -280,10 +288,13 @@ evictor_empty (struct evictor *ev)
     uint64_t requests = ev->requests;
     bool done = empty_disk (ev) || ms > 256;
 
-    if (done && ev->requests == requests)
-      ev->active = false;
-    if (done)
+    /* Somebody uses it again, who will empty it, or the caller asks anew. */
+    if (ev->requests != requests)
       break;
+    if (done) {
+      ev->active = false;
+      break;
+    }
     pthread_mutex_unlock (&ev->lock);
     nanosleep (&t, NULL);
     pthread_mutex_lock (&ev->lock);
@@ -325,6 +336,31 @@ evictor_free (struct evictor *ev)
   close (ev->fd);
   free (ev->name);
   free (ev);
+}
+
+/* The disk is not idle, or something of it may be resident.  Lock held. */
+static void
+mark_active (struct evictor *ev)
+{
+  int err;
+
+  ev->requests++;
+  ev->active = true;
+  if (ev->ticking)
+    return;
+  ev->ticking = true;
+  err = idle_watch (&ev->watched);
+  if (err)
+    nbdkit_debug ("%s: no thread to see when the disk is idle: errno %d",
+                  ev->name, err);
+}
+
+/* A request is being accounted for.  Returns with the lock. */
+static void
+begin_request (struct evictor *ev)
+{
+  pthread_mutex_lock (&ev->lock);
+  mark_active (ev);
 }
 
 /* Take out of "set" what is resident because of us: what is in a window, on
@@ -412,9 +448,10 @@ survey (struct evictor *ev, struct survey *s, struct extent_set *missing,
   if (extent_set_add (&s->ours, range.offset, range.length) == 0 &&
       extent_set_add (&theirs, range.offset, range.length) == 0)
     find_theirs (ev, &theirs, missing);
-  else { /* no memory: nothing is ours */
+  else { /* no memory: nothing is ours, and nothing that is written either */
     extent_set_free (&s->ours);
     pthread_mutex_lock (&ev->lock);
+    ev->keep_all |= write;
   }
 
   extent_set_subtract (&s->ours, &theirs);
@@ -449,29 +486,12 @@ evictor_survey_done (struct evictor *ev, struct survey *s)
   pthread_mutex_lock (&ev->lock);
   LIST_REMOVE (s, others);
   /* A request that failed may have brought some of it in. */
-  if (!s->accounted)
+  if (!s->accounted) {
+    mark_active (ev);
     extent_set_union (&ev->coming, &s->ours);
+  }
   pthread_mutex_unlock (&ev->lock);
   extent_set_free (&s->ours);
-}
-
-/* A request is being accounted for: the disk is not idle.  Returns with
- * the lock.
- */
-static void
-begin_request (struct evictor *ev)
-{
-  int err;
-
-  pthread_mutex_lock (&ev->lock);
-  ev->requests++;
-  if (!ev->active) {
-    ev->active = true;
-    err = idle_watch (&ev->watched);
-    if (err)
-      nbdkit_debug ("%s: no thread to see when the disk is idle: errno %d",
-                    ev->name, err);
-  }
 }
 
 /* A window was sealed: somebody should see to it.  Lock held. */
@@ -526,6 +546,15 @@ evictor_read (struct evictor *ev, struct survey *s, uint64_t offset,
   pthread_mutex_unlock (&ev->lock);
 }
 
+/* What may be coming in: each stream of reads has up to two stretches of a
+ * window's size ahead of it, see connection.c.
+ */
+static uint64_t
+coming_allowed (const struct evictor *ev)
+{
+  return (ev->config.windows + 2 * ev->readers) * ev->config.window_size;
+}
+
 /* With preserve, what is read ahead is claimed, and goes into a window when
  * a request has read it, as it could not be dropped while it is still
  * coming in.  Where there is too much of it, it is not going to be read.
@@ -545,8 +574,7 @@ prefetch_ours (struct evictor *ev, uint64_t offset, uint64_t length)
   begin_request (ev);
   extent_set_union (&ev->coming, &missing);
   extent_set_free (&missing);
-  if (ev->coming.bytes > ev->config.windows * ev->config.window_size &&
-      eviction_add_coming (ev))
+  if (ev->coming.bytes > coming_allowed (ev) && eviction_add_coming (ev))
     window_sealed (ev);
   s.accounted = true;
   pthread_mutex_unlock (&ev->lock);
@@ -638,7 +666,7 @@ evictor_wrote (struct evictor *ev, struct survey *s, uint64_t offset,
 
   begin_request (ev);
   r = add_in_turn (ev, offset, length);
-  if (ev->config.preserve) {
+  if (ev->config.preserve && r != RING_FULL) {
     s->accounted = true;
     extent_set_subtract (&ev->coming, &s->ours);
   }
@@ -686,7 +714,7 @@ evictor_failed (struct evictor *ev, int err, uint64_t offset, uint64_t length)
 {
   struct extent e = ring_whole_pages (&ev->reads, offset, length);
 
-  pthread_mutex_lock (&ev->lock);
+  begin_request (ev);
   take_role (ev);
   /* Without room the request wrote nothing, unless it was writeback that
    * found no room.
