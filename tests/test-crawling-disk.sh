@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# On a disk that is very slow: a client that leaves without a flush, however
+# long it was idle, leaves nothing in memory; and while what it wrote goes to
+# the disk, others can come, write, and have their flushes answered.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need_root
+need fio nbdfuse mkfs.ext4
+[ -e /dev/fuse ] || skip 'the kernel has no FUSE'
+
+# rate MBIT: from now on.
+rate ()
+{
+  echo "$1M" >"$tmp/rate"
+}
+
+rate 8000
+mkdir "$tmp/fuse" "$tmp/mounted"
+"$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory 256M rate=8000M \
+  rate-file="$tmp/rate" burstiness=0.1 2>"$tmp/slow.log" &
+under_pids+=($!)
+eventually 20 test -S "$tmp/slow.sock" || fail 'no slow server'
+mounts+=("$tmp/fuse")
+nbdfuse "$tmp/fuse/disk" "nbd+unix:///?socket=$tmp/slow.sock" \
+  2>"$tmp/fuse.log" &
+under_pids+=($!)
+eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
+mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 "$tmp/fuse/disk" || fail mkfs
+mounts+=("$tmp/mounted")
+mount -o loop "$tmp/fuse/disk" "$tmp/mounted" || fail 'mount'
+disk=$tmp/mounted/disk
+truncate -s 64M "$disk"
+
+# 15 MiB at 2 MB/s take longer than the idle watch looks.
+start_nbdkit file "$disk" cache=none
+rate 16
+client_start "$uri"
+for i in {0..14}; do ask write $((i * 1048576)) 1048576; done
+sleep 4
+client_stop
+stop_nbdkit
+left=$("$builddir/residency" "$disk")
+[ "$left" = 0 ] || fail "$left pages were left behind"
+
+# 15 MiB at 8 MB/s are still going to the disk when others come.
+start_nbdkit file "$disk" cache=none
+rate 64
+client_start "$uri"
+for i in {0..14}; do ask write $((i * 1048576)) 1048576; done
+client_stop
+fio --name=busy --ioengine=nbd --uri="$uri" --rw=randwrite --bs=64k \
+  --numjobs=2 --iodepth=16 --size=64m --time_based --runtime=40 \
+  --norandommap >"$tmp/fio" 2>&1 &
+busy=$!
+pids+=("$busy")
+client_start "$uri"
+for i in {1..3}; do
+  ask write $((i * 1048576)) 4096
+  ask flush
+done
+alive "$busy" || fail 'flushes were not answered before the disk was quiet'
+kill "$busy"
+wait "$busy" || :
+client_stop
+rate 8000
+stop_nbdkit
+left=$("$builddir/residency" "$disk")
+[ "$left" = 0 ] || fail "$left pages were left behind by busy clients"
