@@ -26,8 +26,11 @@ extent_set_init (struct extent_set *s, size_t max)
 void
 extent_set_free (struct extent_set *s)
 {
+  bool rounds_up = s->rounds_up;
+
   free (s->v);
   extent_set_init (s, s->max);
+  s->rounds_up = rounds_up;
 }
 
 void
@@ -156,10 +159,13 @@ static void
 cut_in_two (struct extent_set *s, size_t i, uint64_t offset, uint64_t end)
 {
   struct extent tail = { end, extent_end (&s->v[i]) - end };
+  bool room = reserve_one (s) == 0;
 
+  if (!room && s->rounds_up)
+    return;
   s->bytes -= extent_end (&s->v[i]) - offset;
   s->v[i].length = offset - s->v[i].offset;
-  if (reserve_one (s) == -1)
+  if (!room)
     return;
   insert_at (s, i + 1, tail);
   s->bytes += tail.length;
@@ -209,6 +215,33 @@ extent_set_subtract (struct extent_set *s, const struct extent_set *other)
       return;
     extent_set_remove (s, other->v[i].offset, other->v[i].length);
   }
+}
+
+void
+extent_set_intersect (struct extent_set *s, const struct extent_set *other)
+{
+  struct extent_set both;
+  size_t i = 0, j = 0;
+
+  extent_set_init (&both, s->max);
+  both.rounds_up = s->rounds_up;
+  while (i < s->nr && j < other->nr) {
+    const struct extent *a = &s->v[i], *b = &other->v[j];
+    uint64_t start = a->offset > b->offset ? a->offset : b->offset;
+    uint64_t end = extent_end (a) < extent_end (b) ? extent_end (a)
+                                                   : extent_end (b);
+
+    if (start < end && extent_set_add (&both, start, end - start) == -1) {
+      extent_set_free (&both);
+      return;
+    }
+    if (extent_end (a) <= extent_end (b))
+      i++;
+    else
+      j++;
+  }
+  extent_set_free (s);
+  *s = both;
 }
 
 int

@@ -33,6 +33,7 @@ struct extent_set {
   size_t max;       /* most extents it may ever hold */
   size_t hint;      /* where the last extent was added */
   uint64_t bytes;   /* sum of all lengths */
+  bool rounds_up;   /* see extent_set_remove; false unless the owner sets it */
 };
 
 /* Start an empty set of at most "max" extents.  Allocates nothing. */
@@ -52,13 +53,20 @@ void extent_set_clear (struct extent_set *s);
 int extent_set_add (struct extent_set *s, uint64_t offset, uint64_t length);
 
 /* Take [offset, offset+length) out of the set.  Cutting an extent in two
- * needs a slot: where there is none the later half is taken out too, so
- * that what stays is always a subset of what was asked for.
+ * needs a slot.  Where there is none, the later half is taken out too, so
+ * that what stays is a subset of what was asked for; or, if the set rounds
+ * up, because it says what must not be forgotten, nothing is taken out.
  */
 void extent_set_remove (struct extent_set *s, uint64_t offset, uint64_t length);
 
 /* Take every extent of "other" out of "s". */
 void extent_set_subtract (struct extent_set *s, const struct extent_set *other);
+
+/* Take out of "s" all that is not in "other".  What no memory allows to cut
+ * stays.
+ */
+void extent_set_intersect (struct extent_set *s,
+                           const struct extent_set *other);
 
 /* Add every extent of "other" to "s".  Returns as extent_set_add; some may
  * have been added.
