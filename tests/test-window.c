@@ -93,6 +93,57 @@ refuses_more_than_its_maximum (void **state)
   extent_set_free (&s);
 }
 
+/* A set of what must not be forgotten would rather hold too much. */
+static void
+rounds_up_without_room (void **state)
+{
+  struct extent_set s;
+  int i;
+
+  extent_set_init (&s, 4);
+  s.rounds_up = true;
+  for (i = 0; i < 4; i++)
+    assert_int_equal (extent_set_add (&s, i * 10, 5), 0);
+  extent_set_remove (&s, 31, 2);
+  check_invariants (&s);
+  assert_true (extent_set_overlaps (&s, 30, 1));
+  assert_true (extent_set_overlaps (&s, 33, 2));
+  /* What needs no room is taken out. */
+  extent_set_remove (&s, 30, 2);
+  extent_set_remove (&s, 0, 5);
+  assert_false (extent_set_overlaps (&s, 30, 2));
+  assert_false (extent_set_overlaps (&s, 0, 5));
+  check_invariants (&s);
+  extent_set_free (&s);
+  assert_true (s.rounds_up);
+}
+
+static void
+intersects_all_shapes (void **state)
+{
+  struct extent_set s, other;
+
+  extent_set_init (&s, 16);
+  extent_set_init (&other, 16);
+  extent_set_add (&s, 0, 100);
+  extent_set_add (&s, 200, 100);
+  extent_set_add (&s, 400, 10);
+  extent_set_add (&other, 10, 10);
+  extent_set_add (&other, 90, 120);
+  extent_set_add (&other, 290, 5);
+  extent_set_intersect (&s, &other);
+  check_invariants (&s);
+  assert_int_equal (s.nr, 4);
+  assert_int_equal (s.bytes, 10 + 10 + 10 + 5);
+  assert_true (extent_set_overlaps (&s, 10, 1));
+  assert_true (extent_set_overlaps (&s, 99, 1));
+  assert_true (extent_set_overlaps (&s, 209, 1));
+  assert_false (extent_set_overlaps (&s, 210, 80));
+  assert_false (extent_set_overlaps (&s, 400, 10));
+  extent_set_free (&s);
+  extent_set_free (&other);
+}
+
 static void
 subtracts_all_shapes (void **state)
 {
@@ -176,9 +227,9 @@ sequential_requests_are_one_extent (void **state)
 
   assert_int_equal (ring_init (&r, 8, MiB), 0);
   for (i = 0; i < 255; i++)
-    assert_int_equal (ring_add (&r, i * PAGE, PAGE), RING_ADDED);
+    assert_int_equal (ring_add (&r, i * PAGE, PAGE, 0), RING_ADDED);
   assert_null (ring_take (&r));
-  assert_int_equal (ring_add (&r, i * PAGE, PAGE), RING_SEALED);
+  assert_int_equal (ring_add (&r, i * PAGE, PAGE, 0), RING_SEALED);
 
   w = ring_take (&r);
   assert_non_null (w);
@@ -201,8 +252,8 @@ scattered_requests_seal_by_number (void **state)
 
   assert_int_equal (ring_init (&r, 2, 1024 * MiB), 0);
   for (i = 0; i < WINDOW_MAX_EXTENTS - 1; i++)
-    assert_int_equal (ring_add (&r, i * MiB, 1), RING_ADDED);
-  assert_int_equal (ring_add (&r, i * MiB, 1), RING_SEALED);
+    assert_int_equal (ring_add (&r, i * MiB, 1, 0), RING_ADDED);
+  assert_int_equal (ring_add (&r, i * MiB, 1, 0), RING_SEALED);
   ring_free (&r);
 }
 
@@ -212,7 +263,7 @@ pages_are_whole (void **state)
   struct ring r;
 
   assert_int_equal (ring_init (&r, 2, MiB), 0);
-  ring_add (&r, PAGE - 1, 2);
+  ring_add (&r, PAGE - 1, 2, 0);
   assert_int_equal (r.filling->set.v[0].offset, 0);
   assert_int_equal (r.filling->set.bytes, 2 * PAGE);
   ring_free (&r);
@@ -228,8 +279,8 @@ window_does_not_outgrow_its_size (void **state)
   struct window *w;
 
   assert_int_equal (ring_init (&r, 4, MiB), 0);
-  assert_int_equal (ring_add (&r, 0, MiB / 2), RING_ADDED);
-  assert_int_equal (ring_add (&r, 8 * MiB, MiB), RING_SEALED);
+  assert_int_equal (ring_add (&r, 0, MiB / 2, 0), RING_ADDED);
+  assert_int_equal (ring_add (&r, 8 * MiB, MiB, 0), RING_SEALED);
   while ((w = ring_take (&r))) {
     assert_true (w->set.bytes <= MiB);
     ring_give_back (&r, w);
@@ -250,14 +301,14 @@ full_ring_says_so_and_keeps_order (void **state)
 
     assert_int_equal (ring_init (&r, i, MiB), 0);
     for (j = 0; j < i; j++)
-      assert_int_equal (ring_add (&r, j * MiB, MiB), RING_SEALED);
-    assert_int_equal (ring_add (&r, j * MiB, MiB), RING_FULL);
+      assert_int_equal (ring_add (&r, j * MiB, MiB, 0), RING_SEALED);
+    assert_int_equal (ring_add (&r, j * MiB, MiB, 0), RING_FULL);
 
     /* Taking alone does not free a slot. */
     w = ring_take (&r);
-    assert_int_equal (ring_add (&r, j * MiB, MiB), RING_FULL);
+    assert_int_equal (ring_add (&r, j * MiB, MiB, 0), RING_FULL);
     ring_give_back (&r, w);
-    assert_int_equal (ring_add (&r, j * MiB, MiB), RING_SEALED);
+    assert_int_equal (ring_add (&r, j * MiB, MiB, 0), RING_SEALED);
 
     for (serial = 2; (v = ring_take (&r)); serial++) {
       assert_int_equal (v->serial, serial);
@@ -270,22 +321,22 @@ full_ring_says_so_and_keeps_order (void **state)
 }
 
 static void
-epoch_is_that_of_the_beginning (void **state)
+epoch_is_the_least_of_its_extents (void **state)
 {
   struct ring r;
   struct window *w;
 
   assert_int_equal (ring_init (&r, 4, MiB), 0);
-  ring_add (&r, 0, PAGE);
-  r.epoch++;
-  ring_add (&r, PAGE, PAGE);
+  ring_add (&r, 0, PAGE, 7);
+  ring_add (&r, PAGE, PAGE, 5); /* begun earlier, added later */
+  ring_add (&r, 2 * PAGE, PAGE, 6);
   ring_seal (&r);
-  ring_add (&r, 0, PAGE);
+  ring_add (&r, 0, PAGE, 8);
   ring_seal (&r);
   w = ring_take (&r);
-  assert_int_equal (w->epoch, 0);
+  assert_int_equal (w->epoch, 5);
   w = ring_take (&r);
-  assert_int_equal (w->epoch, 1);
+  assert_int_equal (w->epoch, 8);
   ring_free (&r);
 }
 
@@ -310,7 +361,7 @@ random_ring_equals_bitmap (void **state)
 
     if (page + n > PAGES)
       n = PAGES - page;
-    while (ring_add (&r, page * PAGE, n * PAGE) == RING_FULL) {
+    while (ring_add (&r, page * PAGE, n * PAGE, 0) == RING_FULL) {
       w = ring_take (&r);
       assert_int_equal (w->serial, ++serial);
       assert_true (w->set.bytes <= 64 * PAGE);
@@ -324,7 +375,7 @@ random_ring_equals_bitmap (void **state)
       memset (map, 0, sizeof map);
       extent_set_init (&all, PAGES);
       extent_set_add (&all, 0, PAGES * PAGE);
-      ring_subtract_from (&r, &all);
+      ring_subtract_from (&r, &all, NULL);
       if (r.filling) {
         for (i = 0; i < r.filling->set.nr; i++)
           memset (&map[r.filling->set.v[i].offset / PAGE], 1,
@@ -349,6 +400,8 @@ main (void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test (merges_neighbours),
     cmocka_unit_test (refuses_more_than_its_maximum),
+    cmocka_unit_test (rounds_up_without_room),
+    cmocka_unit_test (intersects_all_shapes),
     cmocka_unit_test (subtracts_all_shapes),
     cmocka_unit_test (random_history_equals_bitmap),
     cmocka_unit_test (sequential_requests_are_one_extent),
@@ -356,7 +409,7 @@ main (void)
     cmocka_unit_test (pages_are_whole),
     cmocka_unit_test (window_does_not_outgrow_its_size),
     cmocka_unit_test (full_ring_says_so_and_keeps_order),
-    cmocka_unit_test (epoch_is_that_of_the_beginning),
+    cmocka_unit_test (epoch_is_the_least_of_its_extents),
     cmocka_unit_test (random_ring_equals_bitmap),
   };
   unsigned seed = time (NULL);

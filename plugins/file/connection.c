@@ -19,6 +19,7 @@
 #include <nbdkit-plugin.h>
 
 #include "connection.h"
+#include "direct.h"
 #include "options.h"
 
 /* All connections.  The lock is held when one is opened and closed, for
@@ -41,6 +42,12 @@ connection_new (int fd, bool writable, const char *name)
   d = disk_get (fd, name);
   if (d == NULL)
     goto fail;
+  if (writable && disk_check_writing (d, fd) == -1) {
+    err = errno;
+    disk_put (d);
+    errno = err;
+    goto fail;
+  }
 
   c->fd = fd;
   c->writable = writable;
@@ -48,8 +55,8 @@ connection_new (int fd, bool writable, const char *name)
   atomic_init (&c->flush_cursor, wberr_sample (&d->errors));
   atomic_init (&c->fua_cursor, wberr_sample (&d->errors));
 
-  /* With preserve the kernel must not read ahead: its pages would look
-   * as if others had brought them.  See read_ahead.
+  /* With preserve the little that is read through the page cache must not
+   * bring in more.
    */
   err = posix_fadvise (fd, 0, 0,
                        options.cache == CACHE_PRESERVE ? POSIX_FADV_RANDOM
@@ -112,32 +119,54 @@ chunk_length (const struct connection *c, uint32_t count, uint64_t offset)
   return count < n ? count : n;
 }
 
+/* One call of read(2), past the page cache or through it. */
+static ssize_t
+read_once (struct connection *c, char *buf, uint32_t count, uint64_t offset,
+           bool direct)
+{
+  if (direct)
+    return direct_read (&c->disk->direct, buf, count, offset);
+  return pread (c->fd, buf, count, offset);
+}
+
+/* Returns 0, or -1 with errno: ENODATA at an unexpected end. */
 static int
-read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
+read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
+          bool direct)
 {
   while (count > 0) {
-    ssize_t r = pread (c->fd, buf, count, offset);
+    ssize_t r = read_once (c, buf, count, offset, direct);
 
     if (r == -1 && errno == EINTR)
       continue;
-    if (r == -1) {
-      nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                    c->disk->name, count, offset);
+    if (r == 0)
+      errno = ENODATA;
+    if (r <= 0)
       return -1;
-    }
-    if (r == 0) {
-      nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64
-                    ": the file ends there: was it truncated while it was "
-                    "being served?",
-                    c->disk->name, count, offset);
-      errno = EIO;
-      return -1;
-    }
     buf += r;
     count -= r;
     offset += r;
   }
   return 0;
+}
+
+/* Through the page cache.  Returns 0, or -1 with nbdkit_error called. */
+static int
+read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
+{
+  if (read_all (c, buf, count, offset, false) == 0)
+    return 0;
+  if (errno == ENODATA) {
+    nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64
+                  ": the file ends there: was it truncated while it was "
+                  "being served?",
+                  c->disk->name, count, offset);
+    errno = EIO;
+    return -1;
+  }
+  nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %m",
+                c->disk->name, count, offset);
+  return -1;
 }
 
 static int
@@ -184,7 +213,6 @@ connection_failed (struct connection *c, int err, uint64_t count,
   /* These say that nothing was done. */
   if (err == EOPNOTSUPP || err == EINVAL || err == EFBIG || err == EPERM)
     return;
-  wberr_heard (&c->disk->errors, err);
   if (c->disk->evictor)
     evictor_failed (c->disk->evictor, err, offset, count);
 }
@@ -198,17 +226,17 @@ skip_fua (struct connection *c)
 }
 
 /* Fail a FUA request for an error that was noted before, or since it began
- * at "mark".
+ * at "begun".
  */
 static int
-tell_fua (struct connection *c, uint64_t mark)
+tell_fua (struct connection *c, wberr_mark begun)
 {
   int err;
 
   wberr_listen (&c->disk->errors);
   err = wberr_next (&c->disk->errors, &c->fua_cursor);
   if (err == 0)
-    err = wberr_since (&c->disk->errors, mark);
+    err = wberr_since (&c->disk->errors, begun);
   if (err == 0)
     return 0;
   errno = err;
@@ -220,25 +248,64 @@ tell_fua (struct connection *c, uint64_t mark)
 
 /* ---- requests ---- */
 
-/* Readahead of our own, for preserve, which knows what it brings in.  A
- * request in the last stretch that was read ahead continues a stream; any
- * other is where one may begin.
+/* Past the page cache.  Before, the kernel writes back what it has of the
+ * range, and if that fails this is no error of the read: memory still has the
+ * data.
  */
-static void
-read_ahead (struct connection *c, uint32_t count, uint64_t offset)
+static int
+read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
-  const uint64_t stretch = options.cache_window_size;
-  uint64_t ahead = atomic_load (&c->ahead), end = offset + count;
-  bool streams = offset <= ahead && offset + stretch >= ahead;
-  uint64_t next = end;
+  struct evictor *ev = c->disk->evictor;
+  struct claim claim;
+  int r;
 
-  if (streams && end + stretch / 2 <= ahead)
-    return; /* far enough already */
-  if (streams)
-    next = (ahead > end ? ahead : end) + stretch;
-  /* Of several threads in one stream, one reads ahead. */
-  if (atomic_compare_exchange_strong (&c->ahead, &ahead, next) && streams)
-    connection_prefetch (c, stretch, next - stretch);
+  if (read_all (c, buf, count, offset, true) == 0)
+    return 0;
+  evictor_write_begins (ev, &claim, offset, count);
+  r = read_fully (c, buf, count, offset);
+  evictor_wrote_through (ev, &claim, offset, count);
+  evictor_write_ends (ev, &claim);
+  return r;
+}
+
+/* Read a chunk as preserve does: past the page cache, but for what may be
+ * nowhere else than there.
+ */
+static int
+read_preserving (struct connection *c, char *buf, uint32_t count,
+                 uint64_t offset)
+{
+  struct evictor *ev = c->disk->evictor;
+  int r = 0;
+
+  while (count > 0 && r == 0) {
+    uint64_t n = count;
+
+    if (!evictor_has_newer (ev, offset, &n))
+      r = read_direct (c, buf, n, offset);
+    else {
+      r = read_fully (c, buf, n, offset);
+      evictor_read (ev, offset, n);
+    }
+    buf += n;
+    count -= n;
+    offset += n;
+  }
+  return r;
+}
+
+static int
+read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
+{
+  struct evictor *ev = c->disk->evictor;
+  int r;
+
+  if (ev && options.cache == CACHE_PRESERVE)
+    return read_preserving (c, buf, count, offset);
+  r = read_fully (c, buf, count, offset);
+  if (ev)
+    evictor_read (ev, offset, count);
+  return r;
 }
 
 int
@@ -246,34 +313,27 @@ connection_read (struct connection *c, void *buf, uint32_t count,
                  uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
+  const int64_t all = count;
   char *p = buf;
+  int r = 0;
 
   extent_map_expire (&c->disk->map);
   if (ev && !atomic_exchange (&c->reads, true))
     evictor_readers (ev, 1);
-  if (ev && options.cache == CACHE_PRESERVE)
-    read_ahead (c, count, offset);
+  if (ev)
+    evictor_reading (ev, all);
 
-  while (count > 0) {
+  while (count > 0 && r == 0) {
     uint32_t n = chunk_length (c, count, offset);
-    struct survey survey;
-    int r;
 
-    if (ev)
-      evictor_before (ev, &survey, false, offset, n);
-    r = read_fully (c, p, n, offset);
-    if (ev) {
-      evictor_read (ev, &survey, offset, n);
-      evictor_survey_done (ev, &survey);
-    }
-    if (r == -1)
-      return -1;
-
+    r = read_chunk (c, p, n, offset);
     p += n;
     count -= n;
     offset += n;
   }
-  return 0;
+  if (ev)
+    evictor_reading (ev, -all);
+  return r;
 }
 
 /* Write without FUA.  The parts that were written before an error are
@@ -281,24 +341,24 @@ connection_read (struct connection *c, void *buf, uint32_t count,
  */
 static int
 write_windowed (struct connection *c, const char *buf, uint32_t count,
-                uint64_t offset)
+                uint64_t offset, wberr_mark begun)
 {
   struct evictor *ev = c->disk->evictor;
 
   while (count > 0) {
     uint32_t n = chunk_length (c, count, offset);
-    struct survey survey;
+    struct claim claim;
     int r, err;
 
     if (ev)
-      evictor_before (ev, &survey, true, offset, n);
+      evictor_write_begins (ev, &claim, offset, n);
     r = write_fully (c, buf, n, offset, 0);
     err = errno;
     if (r == -1)
       report_write (c, n, offset);
     if (ev) {
-      evictor_wrote (ev, &survey, offset, n);
-      evictor_survey_done (ev, &survey);
+      evictor_wrote (ev, &claim, offset, n, begun);
+      evictor_write_ends (ev, &claim);
     }
     if (r == -1) {
       errno = err;
@@ -312,16 +372,70 @@ write_windowed (struct connection *c, const char *buf, uint32_t count,
   return 0;
 }
 
-/* Write so that it is on the disk when this returns.  RWF_DSYNC (Linux
- * 4.7) puts just this range there; fdatasync, which is what remains on
- * older kernels and some file systems, puts everything.
+/* fdatasync(2) of a FUA request, on whose way errors of others may be heard. */
+static int
+sync_fua (struct connection *c)
+{
+  struct wberr_listener l;
+  int r, err;
+
+  wberr_listening_begins (&c->disk->errors, &l);
+  r = fdatasync (c->fd);
+  err = errno;
+  wberr_listening_ends (&c->disk->errors, &l, r == -1 ? err : 0);
+  errno = err;
+  return r;
+}
+
+/* Whether an error of a write with RWF_DSYNC may be one of writeback, of
+ * whatever data.  No room mostly is not: the write could not begin.  A witness
+ * can tell these apart, unless it is deaf.
+ */
+static bool
+may_be_writeback (struct connection *c, int err)
+{
+  switch (err) {
+  case EOPNOTSUPP:
+  case ENOSYS:
+  case EINVAL:
+  case EFBIG:
+  case EPERM:
+    return false;
+  case ENOSPC:
+  case EDQUOT:
+    return c->disk->errors.witness == -1 ||
+           atomic_load (&c->disk->pages.wait) == USELESS;
+  default:
+    return true;
+  }
+}
+
+/* Write with RWF_DSYNC (Linux 4.7), which puts just this range on the disk. */
+static int
+write_dsync (struct connection *c, const char *buf, uint32_t count,
+             uint64_t offset)
+{
+  struct wberr_listener l;
+  int r, err;
+
+  wberr_listening_begins (&c->disk->errors, &l);
+  r = write_fully (c, buf, count, offset, RWF_DSYNC);
+  err = errno;
+  wberr_listening_ends (&c->disk->errors, &l,
+                        r == -1 && may_be_writeback (c, err) ? err : 0);
+  errno = err;
+  return r;
+}
+
+/* Write so that it is on the disk when this returns.  On older kernels and
+ * some file systems fdatasync is what remains, which puts everything there.
  */
 static int
 write_through (struct connection *c, const char *buf, uint32_t count,
                uint64_t offset)
 {
   if (atomic_load (&c->disk->can_write_dsync)) {
-    if (write_fully (c, buf, count, offset, RWF_DSYNC) == 0)
+    if (write_dsync (c, buf, count, offset) == 0)
       return 0;
     if (errno != EOPNOTSUPP && errno != ENOSYS)
       return -1;
@@ -329,32 +443,35 @@ write_through (struct connection *c, const char *buf, uint32_t count,
   }
   if (write_fully (c, buf, count, offset, 0) == -1)
     return -1;
-  return fdatasync (c->fd);
+  return sync_fua (c);
 }
 
+/* Returns with "w" at its end: what is on the disk is safe to drop, so that has
+ * to be known before it gets into a window.
+ */
 static int
-write_fua (struct connection *c, const char *buf, uint32_t count,
-           uint64_t offset)
+write_fua (struct connection *c, struct wberr_write *w, const char *buf,
+           uint32_t count, uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
-  const uint64_t mark = wberr_mark (&c->disk->errors);
-  struct survey survey;
+  struct claim claim;
   int r, err;
 
   if (ev)
-    evictor_before (ev, &survey, true, offset, count);
+    evictor_write_begins (ev, &claim, offset, count);
   r = write_through (c, buf, count, offset);
   err = errno;
   if (r == -1) {
     report_write (c, count, offset);
     connection_failed (c, err, count, offset);
   }
-  else if (ev)
-    evictor_wrote_through (ev, &survey, offset, count);
+  wberr_write_ends (&c->disk->errors, w);
+  if (ev && r == 0)
+    evictor_wrote_through (ev, &claim, offset, count);
   if (ev)
-    evictor_survey_done (ev, &survey);
+    evictor_write_ends (ev, &claim);
   if (r == 0)
-    return tell_fua (c, mark);
+    return tell_fua (c, w->mark);
   skip_fua (c);
   errno = err;
   return -1;
@@ -364,16 +481,17 @@ int
 connection_write (struct connection *c, const void *buf, uint32_t count,
                   uint64_t offset, bool fua)
 {
+  struct wberr_write w;
   int r;
 
   extent_map_expire (&c->disk->map);
   extent_map_change_begins (&c->disk->map);
+  wberr_write_begins (&c->disk->errors, &w, offset, count, fua);
   if (fua)
-    r = write_fua (c, buf, count, offset);
+    r = write_fua (c, &w, buf, count, offset);
   else {
-    wberr_write_begins (&c->disk->errors);
-    r = write_windowed (c, buf, count, offset);
-    wberr_write_ends (&c->disk->errors);
+    r = write_windowed (c, buf, count, offset, w.mark);
+    wberr_write_ends (&c->disk->errors, &w);
   }
   extent_map_change_ends (&c->disk->map);
   return r;
@@ -383,26 +501,21 @@ int
 connection_flush (struct connection *c)
 {
   struct wberr *errors = &c->disk->errors;
-  uint64_t begin = wberr_flush_begins (errors);
-  int r = fdatasync (c->fd);
-  int err = errno, noted;
-  bool repeated;
+  struct evictor *ev = c->disk->evictor;
+  struct wberr_flush f;
+  uint64_t last = 0;
+  int err;
 
-  if (c->disk->evictor)
-    evictor_flushed (c->disk->evictor);
-
-  /* One failure is enough for both what this description and what the
-   * disk knows: mostly it is the same error.
-   */
-  wberr_listen (errors);
-  noted = wberr_tell_flush (errors, &c->flush_cursor, &repeated);
+  if (ev)
+    last = evictor_flush_begins (ev);
+  wberr_flush_begins (errors, &f);
+  err = fdatasync (c->fd) == -1 ? errno : 0;
+  err = wberr_flush_ends (errors, &f, &c->flush_cursor, err);
   wberr_next (errors, &c->fua_cursor);
-  if (r == 0 && noted == 0)
+  if (ev)
+    evictor_flushed (ev, last, err == 0);
+  if (err == 0)
     return 0;
-  if (r == 0)
-    err = noted;
-  if (r == -1 || !repeated)
-    wberr_flush_failed (errors, begin, err);
   errno = err;
   nbdkit_error ("%s: flush: data that was written earlier could not be "
                 "written back: %m",
@@ -427,7 +540,7 @@ connection_zero_begins (struct connection *c, struct edges *e, uint64_t count,
   if (end % page_size)
     e->offset[e->nr++] = end - 1;
   for (i = 0; i < e->nr; i++)
-    evictor_before (c->disk->evictor, &e->survey[i], true, e->offset[i], 1);
+    evictor_write_begins (c->disk->evictor, &e->claim[i], e->offset[i], 1);
 }
 
 void
@@ -436,23 +549,23 @@ connection_zero_ends (struct connection *c, struct edges *e)
   unsigned i;
 
   for (i = 0; i < e->nr; i++)
-    evictor_survey_done (c->disk->evictor, &e->survey[i]);
+    evictor_write_ends (c->disk->evictor, &e->claim[i]);
 }
 
 int
 connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
-                   uint64_t offset, bool fua, uint64_t mark)
+                   uint64_t offset, bool fua, wberr_mark begun)
 {
   unsigned i;
   int err;
 
   for (i = 0; i < e->nr; i++)
-    evictor_wrote (c->disk->evictor, &e->survey[i], e->offset[i], 1);
+    evictor_wrote (c->disk->evictor, &e->claim[i], e->offset[i], 1, begun);
   if (!fua)
     return 0;
 
-  if (fdatasync (c->fd) == 0)
-    return tell_fua (c, mark);
+  if (sync_fua (c) == 0)
+    return tell_fua (c, begun);
   err = errno;
   nbdkit_error ("%s: syncing after zeroing %" PRIu64 " bytes at offset %" PRIu64
                 ": %m",

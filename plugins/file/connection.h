@@ -28,7 +28,6 @@ struct connection {
   wberr_cursor flush_cursor; /* errors that flushes were told of */
   wberr_cursor fua_cursor;   /* errors that FUA requests were told of */
   atomic_bool reads;         /* has read, and was counted as a reader */
-  _Atomic uint64_t ahead;    /* preserve: end of what was read ahead */
 };
 
 /* Make a connection from an open regular file or block device.  "fd"
@@ -71,7 +70,7 @@ int connection_flush (struct connection *c);
 struct edges {
   unsigned nr;
   uint64_t offset[2]; /* of a byte in each */
-  struct survey survey[2];
+  struct claim claim[2];
 };
 
 /* Before zero or trim changes [offset, offset+count), and when it is over,
@@ -82,15 +81,14 @@ void connection_zero_begins (struct connection *c, struct edges *e,
 void connection_zero_ends (struct connection *c, struct edges *e);
 
 /* After zero or trim changed the file: account for the edges, and with "fua"
- * put it on the disk.  "mark" is wberr_mark from before the change.  Returns as
+ * put it on the disk.  "begun" is wberr_now from before the change.  Returns as
  * connection_write.
  */
 int connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
-                       uint64_t offset, bool fua, uint64_t mark);
+                       uint64_t offset, bool fua, wberr_mark begun);
 
 /* A request that puts data on the disk, other than a flush, failed with
- * errno err: keep in memory what may be nowhere else.  The next flush fails
- * if the error is about data that was acknowledged before.
+ * errno err, of which wberr was told: keep in memory what may be nowhere else.
  */
 void connection_failed (struct connection *c, int err, uint64_t count,
                         uint64_t offset);

@@ -27,6 +27,7 @@
 #include "device.h"
 #include "disk.h"
 #include "options.h"
+#include "reopen.h"
 
 /* All open disks: a tsearch(3) tree in the order of disk_order.  The lock
  * guards it and the disks' refs, and is held for nothing else.
@@ -54,25 +55,6 @@ id_of (const struct stat *st)
   if (S_ISBLK (st->st_mode))
     return (struct disk_id){ true, st->st_rdev, 0 };
   return (struct disk_id){ false, st->st_dev, st->st_ino };
-}
-
-int
-disk_reopen (int fd, int flags)
-{
-  static const char folder[] = "/proc/self/fd/";
-  char path[sizeof folder + 3 * sizeof fd];
-  char *p = path + sizeof path;
-
-  /* Not snprintf, which needs so much stack that the thread of each connection
-   * would keep one page more: 4 of the 4.1 KiB that an idle one costs.
-   */
-  *--p = '\0';
-  do
-    *--p = '0' + fd % 10;
-  while ((fd /= 10) > 0);
-  p -= sizeof folder - 1;
-  memcpy (p, folder, sizeof folder - 1);
-  return open (p, flags | O_CLOEXEC | O_NOCTTY);
 }
 
 int64_t
@@ -167,6 +149,54 @@ has_page_cache (const struct disk *d, int fd)
 
 /* ---- the evictor ---- */
 
+/* With preserve: a way to read that leaves the page cache alone. */
+static int
+add_direct (struct disk *d, int fd)
+{
+  if (options.cache != CACHE_PRESERVE || direct_open (&d->direct, fd) == 0)
+    return 0;
+  nbdkit_error ("%s: cache=preserve needs to read past the page cache, and "
+                "the file cannot be opened for that: %m: use cache=none or "
+                "cache=default",
+                d->name);
+  return -1;
+}
+
+int
+disk_check_writing (struct disk *d, int fd)
+{
+  if (options.cache != CACHE_PRESERVE || d->evictor == NULL ||
+      pagecache_can_count (&d->pages, fd) || pagecache_can_map (&d->pages, fd))
+    return 0;
+  nbdkit_error ("%s: cache=preserve cannot keep what others have in memory of "
+                "a file that is written, as the kernel does not tell this "
+                "server which pages that is: serve it read-only (-r), run the "
+                "server as the owner of the file, or use cache=none",
+                d->name);
+  errno = EPERM;
+  return -1;
+}
+
+/* The evictor's description.  Reading is enough to write back and to drop. */
+static int
+open_for_evictor (struct disk *d, int fd)
+{
+  int own = reopen (fd, O_RDONLY);
+
+  if (own >= 0)
+    return own;
+  /* Without /proc, or with write permission only.  Sharing the description of
+   * a connection is safe, because what the evictor hears is noted before that
+   * connection's flush ends; it is not as precise.
+   */
+  nbdkit_debug ("%s: reopening for eviction: %m: sharing a description",
+                d->name);
+  own = fcntl (fd, F_DUPFD_CLOEXEC, 3);
+  if (own == -1)
+    nbdkit_error ("%s: no file descriptor for eviction: %m", d->name);
+  return own;
+}
+
 /* Returns 0 or -1, with d->evictor NULL where there is nothing to evict. */
 static int
 add_evictor (struct disk *d, int fd, dev_t dev)
@@ -177,33 +207,24 @@ add_evictor (struct disk *d, int fd, dev_t dev)
     .read_ahead = device_facts (dev).read_ahead,
     .preserve = options.cache == CACHE_PRESERVE,
     .stats = d->stats,
+    .pages = &d->pages,
+    .errors = &d->errors,
   };
-  int own;
+  int own, err;
 
   if (options.cache == CACHE_DEFAULT || !has_page_cache (d, fd))
     return 0;
-  if (sync_file_range (fd, 0, 1, SYNC_FILE_RANGE_WRITE) == -1) {
-    nbdkit_debug ("%s: sync_file_range: %m: cache=%s does nothing here",
-                  d->name, cache_mode_name (options.cache));
-    return 0;
-  }
-
-  /* Reading is enough to write back and to drop. */
-  own = disk_reopen (fd, O_RDONLY);
-  if (own == -1) {
-    /* Without /proc, or with write permission only.  Sharing the
-     * description of a connection is safe, because what the evictor hears
-     * is noted before that connection's flush ends; it is not as precise.
-     */
-    nbdkit_debug ("%s: reopening for eviction: %m: sharing a description",
-                  d->name);
-    own = fcntl (fd, F_DUPFD_CLOEXEC, 3);
-  }
-  if (own == -1) {
-    nbdkit_error ("%s: no file descriptor for eviction: %m", d->name);
+  if (add_direct (d, fd) == -1)
     return -1;
-  }
-  d->evictor = evictor_new (own, d->name, &config, &d->errors);
+  own = open_for_evictor (d, fd);
+  if (own == -1)
+    return -1;
+  err = pagecache_start (&d->pages, own, 0, 1);
+  if (atomic_load (&d->pages.wait) == USELESS)
+    nbdkit_debug ("%s: sync_file_range does not act here (errno %d): writeback "
+                  "is waited for by fdatasync",
+                  d->name, err);
+  d->evictor = evictor_new (own, d->name, &config);
   return d->evictor ? 0 : -1;
 }
 
@@ -225,6 +246,7 @@ disk_free (struct disk *d)
                   d->name);
   }
   wberr_free (&d->errors);
+  direct_close (&d->direct);
   extent_map_free (&d->map);
   free (d->name);
   free (d);
@@ -258,7 +280,9 @@ disk_new (int fd, const char *name)
   atomic_store (&d->can_write_dsync, true);
   d->stats = stats_of (name);
   extent_map_init (&d->map);
-  wberr_init (&d->errors, disk_reopen (fd, O_RDONLY));
+  wberr_init (&d->errors, reopen (fd, O_RDONLY));
+  pagecache_init (&d->pages, fd);
+  d->direct.fd = -1;
   if (d->id.is_block)
     probe_block_device (d, fd);
   else

@@ -13,8 +13,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "direct.h"
 #include "evictor.h"
 #include "extent_map.h"
+#include "pagecache.h"
 #include "stats.h"
 #include "wberr.h"
 
@@ -50,7 +52,9 @@ struct disk {
 
   struct stats *stats;     /* has its own atomics; NULL = none wanted */
   struct extent_map map;   /* has its own lock and atomics */
-  struct wberr errors;     /* has its own atomics */
+  struct pagecache pages;  /* has its own atomics */
+  struct direct direct;    /* only with preserve, else none */
+  struct wberr errors;     /* has its own locks */
   struct evictor *evictor; /* has its own lock; NULL = no eviction */
 };
 
@@ -71,10 +75,10 @@ void disk_put (struct disk *d);
  */
 int64_t disk_size (const struct disk *d, int fd);
 
-/* Another open file description of the file behind "fd", with O_ACCMODE
- * "flags", through /proc/self/fd.  Never blocks: "fd" is known to be a
- * regular file or block device.  Returns the descriptor, or -1 and errno.
+/* Whether cache=preserve can keep its promise if the disk is written: that
+ * needs to be told which pages others have in memory.  "fd" is open for
+ * writing.  Returns 0, or -1 with nbdkit_error called and errno set.
  */
-int disk_reopen (int fd, int flags);
+int disk_check_writing (struct disk *d, int fd);
 
 #endif /* FILE_DISK_H */

@@ -12,12 +12,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "eviction.h"
-#include "residency.h"
 
 /* Extents shorter than this are dropped as they are; longer ones together
  * with the folio that reaches into them from below.  See widen_to_folios.
@@ -48,6 +48,21 @@ debug_window (struct evictor *ev, const char *what, const char *kind,
                 s->v[0].offset, extent_end (&s->v[s->nr - 1]));
 }
 
+void
+eviction_tell_instruments (struct evictor *ev)
+{
+  const char *waits = pagecache_waits_by (ev->config.pages);
+  const char *counts = pagecache_counts_by (ev->config.pages);
+  const char *reads = ev->config.preserve ? "O_DIRECT" : "page cache";
+
+  stats_set_instrument (ev->config.stats, STATS_WAITS_BY, waits);
+  stats_set_instrument (ev->config.stats, STATS_COUNTS_BY, counts);
+  stats_set_instrument (ev->config.stats, STATS_READS_BY, reads);
+  if (file_debug_evict)
+    nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", ev->name, waits,
+                  counts, reads);
+}
+
 static void
 count_window (struct evictor *ev, const struct window *w)
 {
@@ -58,24 +73,13 @@ count_window (struct evictor *ev, const struct window *w)
 
 /* ---- errors ---- */
 
-void
-eviction_keep (struct evictor *ev, struct extent_set *kept,
-               const struct extent_set *set)
-{
-  if (extent_set_union (kept, set) == -1)
-    ev->keep_all = true;
-}
-
-/* Tell of a writeback error that sync_file_range reported somewhere in
- * "e".  Called with the lock, returns with it.
+/* Tell of a writeback error that was reported somewhere in "e", and has been
+ * noted.  Called with the lock, returns with it.
  */
 static void
 writeback_failed (struct evictor *ev, int err, const struct extent *e)
 {
-  ev->writes.epoch++;
   stats_add (ev->config.stats, STATS_WRITEBACK_ERRORS, 1);
-  wberr_heard (ev->errors, err);
-
   pthread_mutex_unlock (&ev->lock);
   errno = err;
   nbdkit_error ("%s: writing back %" PRIu64 " bytes at offset %" PRIu64
@@ -85,50 +89,85 @@ writeback_failed (struct evictor *ev, int err, const struct extent *e)
   pthread_mutex_lock (&ev->lock);
 }
 
+/* The same for too much that has failed, or is others'. */
+static void
+tell_if_all_is_kept (struct evictor *ev)
+{
+  if (!ev->claims.keep_all || ev->claims.keep_all_told)
+    return;
+  ev->claims.keep_all_told = true;
+  pthread_mutex_unlock (&ev->lock);
+  nbdkit_error ("%s: more than %d ranges must be kept in the page cache, or "
+                "there is no memory to remember them: from now on nothing of "
+                "it is dropped; close all its clients to begin anew",
+                ev->name, MAX_KEPT);
+  pthread_mutex_lock (&ev->lock);
+}
+
 /* ---- system calls on the file; role held, lock not held ---- */
 
-/* Start the writeback of a window without waiting for it. */
-static void
+/* Start the writeback of a window without waiting for it.  Returns 0 or an
+ * errno value.
+ */
+static int
 start_writeback (struct evictor *ev, const struct extent_set *s)
 {
+  struct pagecache *pages = ev->config.pages;
+  int err = 0;
   size_t i;
 
   /* One walk over the dirty pages in the span, in the order of the disk
    * and with one plug, costs less than a call an extent.  It also starts
    * the writeback of what was written since, which had to be soon.
    */
-  if (s->nr > SPAN_EXTENTS) {
-    sync_file_range (ev->fd, s->v[0].offset,
-                     extent_end (&s->v[s->nr - 1]) - s->v[0].offset,
-                     SYNC_FILE_RANGE_WRITE);
-    return;
-  }
+  if (s->nr > SPAN_EXTENTS)
+    return pagecache_start (pages, ev->fd, s->v[0].offset,
+                            extent_end (&s->v[s->nr - 1]) - s->v[0].offset);
 
-  for (i = 0; i < s->nr; i++)
-    sync_file_range (ev->fd, s->v[i].offset, s->v[i].length,
-                     SYNC_FILE_RANGE_WRITE);
+  for (i = 0; i < s->nr; i++) {
+    int r = pagecache_start (pages, ev->fd, s->v[i].offset, s->v[i].length);
+
+    if (err == 0)
+      err = r;
+  }
+  return err;
 }
 
 /* Wait until the extents are clean.  Returns 0, or an errno value and in
  * *where the extent at which it was reported.
  */
 static int
-wait_for_writeback (struct evictor *ev, const struct extent_set *s,
-                    unsigned flags, struct extent *where)
+wait_for_extents (struct evictor *ev, const struct extent_set *s, bool dirty,
+                  struct extent *where)
 {
-  const uint64_t begin = stats_now (ev->config.stats);
   int err = 0;
   size_t i;
 
   for (i = 0; i < s->nr; i++) {
-    if (sync_file_range (ev->fd, s->v[i].offset, s->v[i].length, flags) == -1 &&
-        err == 0) {
-      err = errno;
+    int r = pagecache_wait (ev->config.pages, ev->fd, s->v[i].offset,
+                            s->v[i].length, dirty);
+
+    if (r && err == 0) {
+      err = r;
       *where = s->v[i];
     }
   }
-  stats_add_time (ev->config.stats, STATS_WRITEBACK_WAITS, begin);
   return err;
+}
+
+/* Wait until all that was written so far is on the disk.  Returns 0 or an errno
+ * value.
+ */
+static int
+sync_disk (struct evictor *ev)
+{
+  return fdatasync (ev->fd) == -1 ? errno : 0;
+}
+
+static bool
+waits_by_range (const struct evictor *ev)
+{
+  return atomic_load (&ev->config.pages->wait) != USELESS;
 }
 
 static void
@@ -138,58 +177,210 @@ drop (struct evictor *ev, const struct extent_set *s)
 
   stats_add (ev->config.stats, STATS_EVICTED_BYTES, s->bytes);
   for (i = 0; i < s->nr; i++)
-    residency_drop (ev->fd, s->v[i].offset, s->v[i].length);
+    pagecache_drop (ev->fd, s->v[i].offset, s->v[i].length);
 }
 
 /* ---- eviction; lock held, but not across system calls ---- */
 
-#define WAIT SYNC_FILE_RANGE_WAIT_BEFORE
-#define WRITE_AND_WAIT                                                         \
-  (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |                       \
-   SYNC_FILE_RANGE_WAIT_AFTER)
-
-/* Those parts of a set that could not be dropped, into "left". */
-static void
+/* Those parts of a set that are still in memory, into "left".  Returns -1 if
+ * the kernel will not say.
+ */
+static int
 find_undropped (struct evictor *ev, const struct extent_set *s,
                 struct extent_set *left)
 {
   struct extent_set missing;
+  int r = 0;
   size_t i;
 
   extent_set_init (&missing, MAX_KEPT);
-  for (i = 0; i < s->nr; i++) {
-    /* If the kernel will not say, it is taken to be gone. */
-    if (residency_missing (ev->fd, s->v[i].offset, s->v[i].length, &missing) ==
-        0)
-      extent_set_add (left, s->v[i].offset, s->v[i].length);
+  for (i = 0; i < s->nr && r == 0; i++) {
+    r = pagecache_missing (ev->config.pages, ev->fd, s->v[i].offset,
+                           s->v[i].length, &missing);
+    if (r == 0)
+      r = extent_set_add (left, s->v[i].offset, s->v[i].length);
   }
   extent_set_subtract (left, &missing);
   extent_set_free (&missing);
+  return r;
 }
 
-/* Drop a window that was taken, unless it is to be spared.  With preserve no
- * sweep finds what could not be dropped, because it was being read in, had been
- * written again, or is in a folio that spans windows.  It is tried again with
- * what is coming.  Called with the lock, returns with it.
+/* Learn from a window that was just read or written, and not dropped yet, what
+ * the instruments are worth.  Lock not held.
  */
 static void
-drop_window (struct evictor *ev, const struct window *w, const char *kind,
-             bool spare)
+learn (struct evictor *ev, const struct extent_set *s)
+{
+  struct pagecache *pages = ev->config.pages;
+
+  if (atomic_load (&pages->count) != UNPROVEN || s->nr == 0)
+    return;
+  pagecache_learn (pages, ev->fd, s->v[0].offset, s->v[0].length);
+  /* Whoever sees the pages of this file hears of its errors too. */
+  if (atomic_load (&pages->count) == PROVEN)
+    wberr_trust_witness (ev->config.errors);
+}
+
+/* ---- waiting for a window ---- */
+
+/* Wait until a window that was taken is on the disk: by range, or by the whole
+ * file, which counts for all windows that are sealed by now.  Called with the
+ * lock, returns with it.  Returns 0 or an errno value, which is noted.
+ */
+static int
+wait_for_window (struct evictor *ev, struct window *w, bool redirtied)
+{
+  const uint64_t begin = stats_now (ev->config.stats);
+  const uint64_t last = ev->writes.serial;
+  struct extent where = { 0, 0 };
+  struct wberr_listener l;
+  int err = 0;
+  bool all;
+
+  if (w->serial <= ev->synced)
+    return 0;
+  pthread_mutex_unlock (&ev->lock);
+  learn (ev, &w->set);
+  wberr_listening_begins (ev->config.errors, &l);
+  if (waits_by_range (ev))
+    err = wait_for_extents (
+      ev, &w->set, redirtied || !w->started || w->failed_to_start, &where);
+  /* It may have turned out to be useless. */
+  all = !waits_by_range (ev);
+  if (all)
+    err = sync_disk (ev);
+  wberr_listening_ends (ev->config.errors, &l, err);
+  stats_add_time (ev->config.stats, STATS_WRITEBACK_WAITS, begin);
+  pthread_mutex_lock (&ev->lock);
+  if (all && err == 0)
+    ev->synced = last;
+  if (err)
+    writeback_failed (ev, err, &where);
+  return err;
+}
+
+/* ---- whether waiting by range is enough ---- */
+
+/* The first windows of a disk are looked at when they were dropped, and later
+ * some.
+ */
+#define FIRST_LOOKS 8
+#define WINDOWS_PER_LOOK 16
+
+/* Wait for the whole file instead of by range, from now on. */
+static void
+climb_down (struct evictor *ev, const char *why)
+{
+  atomic_store (&ev->config.pages->wait, USELESS);
+  nbdkit_debug ("%s: %s: writeback is waited for by fdatasync", ev->name, why);
+}
+
+/* Those parts of a window that are in memory although it was dropped, and are
+ * in no other.  Returns -1 if the kernel will not say.  Lock not held.
+ */
+static int
+find_left (struct evictor *ev, const struct extent_set *dropped,
+           struct extent_set *left)
+{
+  if (find_undropped (ev, dropped, left) == -1)
+    return -1;
+  pthread_mutex_lock (&ev->lock);
+  ring_subtract_from (&ev->reads, left, NULL);
+  if (claim_spare_unsafe (ev, left) == -1)
+    extent_set_clear (left);
+  pthread_mutex_unlock (&ev->lock);
+  return 0;
+}
+
+/* Drop again what was left, and see how much of it stays: that, into "left". */
+static void
+drop_again (struct evictor *ev, struct extent_set *left)
+{
+  struct extent_set still;
+
+  drop (ev, left);
+  extent_set_init (&still, MAX_KEPT);
+  if (find_left (ev, left, &still) == -1)
+    extent_set_clear (&still);
+  extent_set_free (left);
+  *left = still;
+}
+
+/* Most of a window that was waited for does not go.  If that is for want of a
+ * commit, as on NFS, it goes after fdatasync; not if others map it.
+ */
+static void
+try_sync (struct evictor *ev, struct extent_set *left)
+{
+  const uint64_t before = left->bytes;
+  struct wberr_listener l;
+  int err;
+
+  wberr_listening_begins (ev->config.errors, &l);
+  err = sync_disk (ev);
+  wberr_listening_ends (ev->config.errors, &l, err);
+  if (err) {
+    pthread_mutex_lock (&ev->lock);
+    claim_keep (ev, &ev->claims.failed, left);
+    writeback_failed (ev, err, &left->v[0]);
+    pthread_mutex_unlock (&ev->lock);
+    return;
+  }
+  drop_again (ev, left);
+  if (left->bytes < before / 2)
+    climb_down (ev, "sync_file_range does not make pages go");
+}
+
+/* Look at a window that was dropped, if it is time for that.  Role held, lock
+ * not held.
+ */
+static void
+look_back (struct evictor *ev, const struct extent_set *dropped)
+{
+  const uint64_t many = dropped->bytes / 2;
+  struct extent_set left;
+
+  if (!waits_by_range (ev) || dropped->nr == 0 || --ev->windows_to_look > 0)
+    return;
+  extent_set_init (&left, MAX_KEPT);
+  if (find_left (ev, dropped, &left) == -1)
+    climb_down (ev, "the kernel does not tell which pages are in memory");
+  if (left.bytes > many)
+    drop_again (ev, &left);
+  if (left.bytes > many) {
+    ev->good_looks = 0;
+    try_sync (ev, &left);
+  }
+  else if (++ev->good_looks == FIRST_LOOKS && waits_by_range (ev))
+    atomic_store (&ev->config.pages->wait, PROVEN);
+  ev->windows_to_look = ev->good_looks < FIRST_LOOKS ? 1 : WINDOWS_PER_LOOK;
+  extent_set_free (&left);
+}
+
+/* ---- dropping a window ---- */
+
+/* Drop a window that was taken, of which only what may be dropped is left.
+ * With preserve no sweep finds what could not be dropped, because it had been
+ * written again, or is in a folio that spans windows: it is loose.  Called with
+ * the lock, returns with it.
+ */
+static void
+drop_window (struct evictor *ev, const struct window *w, const char *kind)
 {
   struct extent_set left;
 
+  tell_if_all_is_kept (ev);
   pthread_mutex_unlock (&ev->lock);
   extent_set_init (&left, MAX_KEPT);
   if (!w->started) /* which told of it */
     debug_window (ev, "sealed", kind, w);
-  if (!spare)
-    drop (ev, &w->set);
-  debug_window (ev, spare ? "kept" : "evicted", kind, w);
-  if (!spare && ev->config.preserve)
+  drop (ev, &w->set);
+  debug_window (ev, "evicted", kind, w);
+  if (ev->config.preserve)
     find_undropped (ev, &w->set, &left);
   pthread_mutex_lock (&ev->lock);
-  ev->drops++;
-  extent_set_union (&ev->coming, &left);
+  ev->claims.drops++;
+  extent_set_union (&ev->claims.loose, &left);
   extent_set_free (&left);
 }
 
@@ -215,31 +406,27 @@ eviction_call_writer (struct evictor *ev)
 void
 eviction_evict_written (struct evictor *ev, bool redirtied)
 {
-  unsigned flags = redirtied ? WRITE_AND_WAIT : WAIT;
   struct window *w = ring_take (&ev->writes);
-  struct extent where = { 0, 0 };
-  bool spare;
+  bool failed;
   int err, i;
 
   count_window (ev, w);
-  if (!w->started)
-    flags = WRITE_AND_WAIT;
+  err = wait_for_window (ev, w, redirtied);
 
+  /* The kernel says that something failed, not what: all that was begun before
+   * that was heard, by whomever, is suspected.
+   */
+  failed = err || w->epoch < wberr_now (ev->config.errors);
+  if (failed) {
+    pthread_mutex_unlock (&ev->lock);
+    debug_window (ev, "kept", "write", w);
+    pthread_mutex_lock (&ev->lock);
+  }
+  claim_settle (ev, w, failed);
+  drop_window (ev, w, "write");
   pthread_mutex_unlock (&ev->lock);
-  err = wait_for_writeback (ev, &w->set, flags, &where);
+  look_back (ev, &w->set);
   pthread_mutex_lock (&ev->lock);
-  if (err)
-    writeback_failed (ev, err, &where);
-
-  spare = w->epoch != ev->writes.epoch;
-  if (spare)
-    eviction_keep (ev, &ev->failed, &w->set);
-  else
-    extent_set_subtract (&ev->failed, &w->set);
-  extent_set_subtract (&w->set, &ev->foreign);
-  spare |= ev->keep_all;
-
-  drop_window (ev, w, "write", spare);
   ring_give_back (&ev->writes, w);
   for (i = 0; i < WRITERS_PER_SLOT; i++)
     eviction_call_writer (ev);
@@ -270,16 +457,18 @@ void
 eviction_evict_read (struct evictor *ev)
 {
   struct window *w = ring_take (&ev->reads);
-  bool spare = ev->keep_all;
 
   count_window (ev, w);
+  pthread_mutex_unlock (&ev->lock);
+  learn (ev, &w->set);
+  pthread_mutex_lock (&ev->lock);
   if (!ev->config.preserve)
     widen_to_folios (&w->set);
   /* What is also being written is dropped when it is known to be safe. */
-  ring_subtract_from (&ev->writes, &w->set);
-  extent_set_subtract (&w->set, &ev->failed);
+  if (claim_spare_unsafe (ev, &w->set) == -1)
+    extent_set_clear (&w->set);
 
-  drop_window (ev, w, "read", spare);
+  drop_window (ev, w, "read");
   ring_give_back (&ev->reads, w);
 }
 
@@ -292,39 +481,64 @@ start_window (struct evictor *ev, struct window *w)
   w->started = true;
   pthread_mutex_unlock (&ev->lock);
   debug_window (ev, "sealed", "write", w);
-  start_writeback (ev, &w->set);
+  /* It is tried again when the window is waited for, and told then. */
+  w->failed_to_start = start_writeback (ev, &w->set) != 0;
   pthread_mutex_lock (&ev->lock);
+}
+
+/* Add to "spared" what readers may be reading, or be about to read: after all
+ * that was read in sequence just now, the reads in progress and two stretches
+ * of readahead.  Lock held.
+ */
+static int
+spare_ahead (struct evictor *ev, struct extent_set *spared)
+{
+  const uint64_t ahead = atomic_load (&ev->reading) + 2 * ev->config.read_ahead;
+  const struct window *recent[2] = { ev->reads.filling,
+                                     ring_newest (&ev->reads) };
+  size_t i, j;
+
+  for (i = 0; i < 2; i++) {
+    for (j = 0; recent[i] && j < recent[i]->set.nr; j++) {
+      const struct extent *e = &recent[i]->set.v[j];
+
+      if (e->length >= STREAM_EXTENT &&
+          extent_set_add (spared, e->offset, e->length + ahead) == -1)
+        return -1;
+    }
+  }
+  return 0;
 }
 
 /* Readahead that no request used, and folios that reach out of a window,
  * are in no window.
  */
 void
-eviction_sweep (struct evictor *ev)
+eviction_sweep (struct evictor *ev, bool ahead)
 {
+  const uint64_t mask = ev->writes.page_size - 1;
+  struct extent_set spared;
   uint64_t pos = 0;
+  size_t i;
 
   if (ev->config.preserve)
     return;
-  ev->unswept_reads = false;
   stats_add (ev->config.stats, STATS_SWEEPS, 1);
-
-  while (!ev->keep_all) {
-    size_t i = extent_set_find (&ev->failed, pos);
-    struct extent next = { 0, 0 };
-
-    if (i < ev->failed.nr)
-      next = ev->failed.v[i];
+  extent_set_init (&spared, 2 * MAX_KEPT);
+  if (claim_spared (ev, &spared) == 0 &&
+      (!ahead || spare_ahead (ev, &spared) == 0)) {
+    if (!ahead)
+      ev->unswept_reads = false;
     pthread_mutex_unlock (&ev->lock);
-    if (next.length == 0)
-      residency_drop (ev->fd, pos, 0);
-    else if (next.offset > pos)
-      residency_drop (ev->fd, pos, next.offset - pos);
+    for (i = 0; i < spared.nr; i++) {
+      if (spared.v[i].offset > pos)
+        pagecache_drop (ev->fd, pos, spared.v[i].offset - pos);
+      pos = (extent_end (&spared.v[i]) + mask) & ~mask;
+    }
+    pagecache_drop (ev->fd, pos, 0);
     pthread_mutex_lock (&ev->lock);
-    if (next.length == 0)
-      break;
-    pos = extent_end (&next);
   }
+  extent_set_free (&spared);
 }
 
 /* The bytes of page cache that are as they should be: the ring of writes,
@@ -353,17 +567,17 @@ sweep_if_over (struct evictor *ev)
     return;
 
   pthread_mutex_unlock (&ev->lock);
-  resident = residency_count (ev->fd, 0, 0);
+  resident = pagecache_count (ev->config.pages, ev->fd, 0, 0);
   pthread_mutex_lock (&ev->lock);
   if (resident >= 0 && (uint64_t) resident <= allowance (ev) + ev->stubborn)
     return;
 
-  eviction_sweep (ev);
+  eviction_sweep (ev, true);
   pthread_mutex_unlock (&ev->lock);
   if (file_debug_evict)
     nbdkit_debug ("%s: swept, %" PRIi64 " bytes were resident", ev->name,
                   resident);
-  resident = residency_count (ev->fd, 0, 0);
+  resident = pagecache_count (ev->config.pages, ev->fd, 0, 0);
   pthread_mutex_lock (&ev->lock);
 
   if (resident >= 0)
@@ -399,8 +613,14 @@ eviction_step (struct evictor *ev)
 bool
 eviction_collect_error (struct evictor *ev)
 {
-  int err = wberr_ask (ev->fd);
+  struct wberr_listener l;
+  int err;
 
+  if (!waits_by_range (ev))
+    return false;
+  wberr_listening_begins (ev->config.errors, &l);
+  err = wberr_ask (ev->fd);
+  wberr_listening_ends (ev->config.errors, &l, err);
   if (err)
     writeback_failed (ev, err, &(struct extent){ 0, 0 });
   return err != 0;
@@ -418,49 +638,51 @@ eviction_add_read (struct evictor *ev, uint64_t offset, uint64_t length)
 
     if (n > length)
       n = length;
-    while ((r = ring_add (&ev->reads, offset, n)) == RING_FULL &&
+    while ((r = ring_add (&ev->reads, offset, n, 0)) == RING_FULL &&
            ev->reads.nr_sealed > 0)
       eviction_evict_read (ev);
     sealed |= r == RING_SEALED;
     /* If it is full still, others are dropping all windows at this moment:
-     * this piece goes with the next sweep, or with what is coming.
+     * this piece goes with the next sweep, or with what is loose.
      */
     if (ev->config.preserve && r == RING_FULL)
-      extent_set_add (&ev->coming, offset, n);
+      extent_set_add (&ev->claims.loose, offset, n);
     else if (ev->config.preserve)
-      extent_set_remove (&ev->coming, offset, n);
+      extent_set_remove (&ev->claims.loose, offset, n);
     offset += n;
     length -= n;
   }
   return sealed;
 }
 
-/* Large folios that span windows, made by large FUA requests and readahead,
- * could not be dropped with any of them, and have gathered here: so first, all
- * that is together is dropped together.  Meanwhile they are as if a request was
- * working on them.
+/* Large folios that span windows, made by large FUA requests, could not be
+ * dropped with any of them, and have gathered here: so first, all that is
+ * together is dropped together.  Meanwhile they are as if a request was working
+ * on them.
  */
 bool
-eviction_add_coming (struct evictor *ev)
+eviction_drop_loose (struct evictor *ev)
 {
-  struct survey s = { .ours = ev->coming };
+  struct claim c = { .ours = ev->claims.loose };
+  struct extent_set safe;
   bool sealed = false;
   size_t i;
 
-  extent_set_init (&ev->coming, MAX_KEPT);
-  ring_subtract_from (&ev->writes, &s.ours);
-  extent_set_subtract (&s.ours, &ev->failed);
-  LIST_INSERT_HEAD (&ev->surveys, &s, others);
-  if (!ev->keep_all) {
+  extent_set_init (&ev->claims.loose, MAX_KEPT);
+  LIST_INSERT_HEAD (&ev->claims.writing, &c, others);
+  extent_set_init (&safe, MAX_KEPT);
+  if (extent_set_union (&safe, &c.ours) == 0 &&
+      claim_spare_unsafe (ev, &safe) == 0) {
     pthread_mutex_unlock (&ev->lock);
-    for (i = 0; i < s.ours.nr; i++)
-      residency_drop (ev->fd, s.ours.v[i].offset, s.ours.v[i].length);
+    for (i = 0; i < safe.nr; i++)
+      pagecache_drop (ev->fd, safe.v[i].offset, safe.v[i].length);
     pthread_mutex_lock (&ev->lock);
   }
-  for (i = 0; i < s.ours.nr; i++)
-    sealed |= eviction_add_read (ev, s.ours.v[i].offset, s.ours.v[i].length);
-  LIST_REMOVE (&s, others);
-  extent_set_free (&s.ours);
+  for (i = 0; i < safe.nr; i++)
+    sealed |= eviction_add_read (ev, safe.v[i].offset, safe.v[i].length);
+  LIST_REMOVE (&c, others);
+  extent_set_free (&safe);
+  extent_set_free (&c.ours);
   return sealed;
 }
 
@@ -470,7 +692,7 @@ eviction_empty_rings (struct evictor *ev)
   uint64_t last;
   unsigned n;
 
-  eviction_add_coming (ev);
+  eviction_drop_loose (ev);
   ring_seal (&ev->writes);
   ring_seal (&ev->reads);
 

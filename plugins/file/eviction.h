@@ -13,16 +13,12 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "claim.h"
 #include "evictor.h"
 #include "extent_set.h"
 #include "idle.h"
 #include "wberr.h"
 #include "window.h"
-
-/* Ranges that failed, or that belong to others, are remembered up to this
- * many; past that nothing more is dropped.
- */
-#define MAX_KEPT 65536
 
 /* The page cache of the whole file is counted once in this many windows. */
 #define WINDOWS_PER_COUNT 2
@@ -39,31 +35,28 @@ struct evictor {
   int fd;
   char *name;
   struct evictor_config config;
-  struct wberr *errors; /* has its own atomics */
 
   struct idle_watched watched; /* see idle.h */
+  _Atomic int64_t reading;     /* bytes of reads in progress */
 
   pthread_mutex_t lock;        /* guards all below */
   pthread_cond_t work;         /* to the thread: there is something to do */
   pthread_cond_t role;         /* to those who want the role: it goes on */
   STAILQ_HEAD (, writer) line; /* writers that wait for a slot */
 
-  bool thread_tried; /* someone has started the thread, or could not */
-  bool has_thread;
-  pthread_t thread;
+  enum { NO_THREAD, THREAD_RUNS, THREAD_ENDED } thread_state;
+  bool thread_refused;   /* the system had none for us, and the log says so */
+  pthread_t thread;      /* not NO_THREAD: to be joined */
   bool stopping;         /* the thread should end */
   bool woken;            /* it should look again before it waits */
   unsigned role_next;    /* ticket of the next to ask for the role */
   unsigned role_serving; /* ticket of the one who has it, if any */
 
-  struct ring reads;            /* read, or known to be on the disk */
-  struct ring writes;           /* to be written back */
-  struct extent_set failed;     /* writeback failed: not to be dropped */
-  struct extent_set foreign;    /* preserve: resident before we came */
-  bool keep_all;                /* one of the two sets overflowed */
-  struct extent_set coming;     /* preserve: ours, but in no window yet */
-  LIST_HEAD (, survey) surveys; /* preserve: of requests in progress */
-  uint64_t drops;               /* counts up when a window has been dropped */
+  struct ring reads;    /* read, or known to be on the disk */
+  struct ring writes;   /* to be written back */
+  struct claims claims; /* whose pages are whose */
+  uint64_t synced;      /* windows of writes up to this serial are
+                         * known to be clean */
 
   int readers;               /* connections that read */
   uint64_t requests;         /* counts up; to see whether it is idle */
@@ -75,6 +68,11 @@ struct evictor {
   bool unswept_reads;        /* reads since the file was last swept */
   unsigned windows_to_count; /* windows until the page cache is counted */
   uint64_t stubborn;         /* bytes over the allowance that would not go */
+  uint64_t next_watch;       /* request at which to ask for the idle watch */
+
+  /* Only of who has the role. */
+  unsigned windows_to_look; /* windows until one is looked at */
+  unsigned good_looks;      /* in a row: it was gone when it was dropped */
 };
 
 /* All of these are called with the lock, and return with it, but release
@@ -102,18 +100,18 @@ void eviction_evict_read (struct evictor *ev);
  */
 bool eviction_add_read (struct evictor *ev, uint64_t offset, uint64_t length);
 
-/* Preserve: the same with all that was going to be ours and is in no
- * window yet.
+/* Preserve: drop what is ours and in no window once more, all together. Returns
+ * whether that sealed a window.
  */
-bool eviction_add_coming (struct evictor *ev);
+bool eviction_drop_loose (struct evictor *ev);
 
 /* Write back, wait for and drop everything in the rings.  Role held. */
 void eviction_empty_rings (struct evictor *ev);
 
-/* Drop the whole file, except for what failed.  Nothing with preserve.
- * Role held.
+/* Drop the whole file, except for what claims spare, and with "ahead" what
+ * readers may be about to read.  Nothing with preserve.  Role held.
  */
-void eviction_sweep (struct evictor *ev);
+void eviction_sweep (struct evictor *ev, bool ahead);
 
 /* There is room in the ring: call the first writer in the line, if any. */
 void eviction_call_writer (struct evictor *ev);
@@ -123,10 +121,9 @@ void eviction_call_writer (struct evictor *ev);
  */
 bool eviction_collect_error (struct evictor *ev);
 
-/* Remember all of "set" in "kept", which is one of the two sets of what
- * must not be dropped.  Does not release the lock.
+/* Tell, in the statistics and the debug log, by which instruments the disk is
+ * kept small.  Needs no lock.
  */
-void eviction_keep (struct evictor *ev, struct extent_set *kept,
-                    const struct extent_set *set);
+void eviction_tell_instruments (struct evictor *ev);
 
 #endif /* FILE_EVICTION_H */

@@ -31,7 +31,6 @@
 #include <nbdkit-plugin.h>
 
 #include "eviction.h"
-#include "residency.h"
 #include "thread.h"
 
 /* A disk that was found idle so many times in a row is emptied: after 1 to 1.5
@@ -44,8 +43,8 @@
  */
 #define IDLE_ATTEMPTS 4
 
-/* Times that the kernel is asked at most, if windows are being dropped. */
-#define SURVEY_ATTEMPTS 16
+/* Requests until it is tried again to get a thread that could not be had. */
+#define REQUESTS_PER_TRY 64
 
 /* ---- the role ---- */
 
@@ -79,7 +78,7 @@ leave_role (struct evictor *ev)
   ev->role_serving++;
   pthread_cond_broadcast (&ev->role);
   /* Without a thread a writer may have to take it. */
-  if (!ev->has_thread)
+  if (ev->thread_state != THREAD_RUNS)
     eviction_call_writer (ev);
 }
 
@@ -95,42 +94,61 @@ wake_thread (struct evictor *ev)
   pthread_cond_signal (&ev->work);
 }
 
-/* Leave nothing of the disk in memory.  Returns false if something
- * would not go.
+/* Leave nothing of the disk in memory.  Returns how many bytes would not go
+ * (more than 0, if that is not known exactly), or -1 if nobody tells.
  */
-static bool
+static int64_t
 empty_disk (struct evictor *ev)
 {
-  bool empty;
+  int64_t left;
 
   take_role (ev);
   eviction_empty_rings (ev);
-  eviction_sweep (ev);
+  eviction_sweep (ev, false);
   ring_trim (&ev->reads);
   ring_trim (&ev->writes);
-  /* With preserve a request's thread may be dropping a window of reads, or
-   * what is coming.
-   */
+  /* With preserve a request's thread may be dropping a window of reads. */
   if (ev->config.preserve)
-    empty = ev->coming.bytes == 0 && ring_is_empty (&ev->reads) &&
-            ring_is_empty (&ev->writes) && LIST_EMPTY (&ev->surveys);
+    left = ev->claims.loose.bytes > 0 || !ring_is_empty (&ev->reads) ||
+           !ring_is_empty (&ev->writes) || !LIST_EMPTY (&ev->claims.writing);
   else {
     pthread_mutex_unlock (&ev->lock);
-    empty = residency_count (ev->fd, 0, 0) <= 0;
+    left = pagecache_count (ev->config.pages, ev->fd, 0, 0);
     pthread_mutex_lock (&ev->lock);
   }
   leave_role (ev);
-  return empty;
+  eviction_tell_instruments (ev);
+  return left;
 }
 
+/* The disk is idle: empty it.  What others hold on to is left alone after some
+ * attempts, but not what is still to be written back.
+ */
+static void
+empty_idle (struct evictor *ev)
+{
+  const uint64_t requests = ev->requests;
+  bool empty = empty_disk (ev) == 0;
+
+  if (ev->requests != requests)
+    return;
+  ev->active = !empty;
+  ev->ticking = !empty && (ev->quiet_ticks < QUIET_TICKS + IDLE_ATTEMPTS ||
+                           !ring_is_empty (&ev->writes));
+}
+
+/* It runs for as long as the disk is in use, and ends when it is idle, so that
+ * a thousand idle disks have no thread.
+ */
 static void *
 evictor_thread (void *arg)
 {
   struct evictor *ev = arg;
+  bool rest = false;
 
   pthread_setname_np (pthread_self (), "evictor");
   pthread_mutex_lock (&ev->lock);
-  while (!ev->stopping) {
+  while (!ev->stopping && !rest) {
     bool did = false;
 
     ev->woken = false;
@@ -144,60 +162,51 @@ evictor_thread (void *arg)
 
     if (ev->empty_now) {
       ev->empty_now = false;
-      empty_disk (ev);
+      empty_idle (ev);
+      rest = !ev->ticking && !ev->woken;
       continue;
     }
     while (!ev->woken && !ev->stopping)
       pthread_cond_wait (&ev->work, &ev->lock);
   }
+  ev->thread_state = THREAD_ENDED;
   pthread_mutex_unlock (&ev->lock);
   return NULL;
 }
 
-/* Start the thread, once.  Lock held, but released meanwhile. */
+/* Have the thread running, if it is to be had.  Lock held, and released while
+ * one is started.
+ */
 static void
-start_thread (struct evictor *ev)
+need_thread (struct evictor *ev)
 {
-  pthread_t thread;
+  bool refused = ev->thread_refused;
   int err;
 
-  ev->thread_tried = true;
-  pthread_mutex_unlock (&ev->lock);
-  err = thread_start (&thread, evictor_thread, ev);
-  if (err) {
-    errno = err;
-    nbdkit_debug ("%s: no thread for eviction: %m; writers will do it",
-                  ev->name);
-  }
-  pthread_mutex_lock (&ev->lock);
+  if (ev->thread_state == THREAD_RUNS)
+    return;
+  /* Which has nothing left to do but to return. */
+  if (ev->thread_state == THREAD_ENDED)
+    pthread_join (ev->thread, NULL);
+  ev->thread_state = NO_THREAD;
+  err = thread_start (&ev->thread, evictor_thread, ev);
+  ev->thread_refused = err != 0;
   if (err == 0) {
-    ev->thread = thread;
-    ev->has_thread = true;
+    ev->thread_state = THREAD_RUNS;
+    return;
   }
+  if (refused)
+    return;
+  pthread_mutex_unlock (&ev->lock);
+  errno = err;
+  nbdkit_debug ("%s: no thread for eviction: %m; writers will do it", ev->name);
+  pthread_mutex_lock (&ev->lock);
 }
 
 /* ---- idling ---- */
 
-/* Empty an idle disk, or have its thread do so if that may mean to wait.
- * Returns whether nothing is left.  Lock held, but released meanwhile.
- */
-static bool
-empty_idle (struct evictor *ev)
-{
-  if (!ring_is_empty (&ev->writes) || role_is_taken (ev)) {
-    if (!ev->thread_tried)
-      start_thread (ev);
-    if (ev->has_thread) {
-      ev->empty_now = true;
-      wake_thread (ev);
-      return false;
-    }
-  }
-  return empty_disk (ev);
-}
-
-/* Of the idle watch's thread.  What others hold on to it leaves alone after
- * some attempts, but not what is still to be written back.
+/* Of the idle watch's thread, which waits for no disk: a disk's own thread
+ * empties it.
  */
 static bool
 tick (void *arg)
@@ -210,15 +219,15 @@ tick (void *arg)
     ev->requests_seen = ev->requests;
     ev->quiet_ticks = 0;
   }
-  else if (++ev->quiet_ticks >= QUIET_TICKS) {
-    bool empty = empty_idle (ev);
-
-    if (ev->requests_seen == ev->requests) {
-      ev->active = !empty;
-      ev->ticking = !empty && (ev->quiet_ticks < QUIET_TICKS + IDLE_ATTEMPTS ||
-                               !ring_is_empty (&ev->writes));
-    }
+  else if (ev->active && ++ev->quiet_ticks >= QUIET_TICKS) {
+    ev->empty_now = true;
+    need_thread (ev);
+    if (ev->thread_state == THREAD_RUNS)
+      wake_thread (ev);
+    else
+      empty_idle (ev);
   }
+  ev->ticking &= ev->active;
   ticking = ev->ticking;
   pthread_mutex_unlock (&ev->lock);
   return ticking;
@@ -227,23 +236,19 @@ tick (void *arg)
 /* ---- what connections call ---- */
 
 struct evictor *
-evictor_new (int fd, const char *name, const struct evictor_config *config,
-             struct wberr *errors)
+evictor_new (int fd, const char *name, const struct evictor_config *config)
 {
   struct evictor *ev = calloc (1, sizeof *ev);
-  pthread_condattr_t attr;
 
   if (ev == NULL)
     goto no_memory;
   ev->fd = fd;
   ev->config = *config;
-  ev->errors = errors;
   ev->watched.tick = tick;
   ev->watched.arg = ev;
   ev->windows_to_count = WINDOWS_PER_COUNT;
-  extent_set_init (&ev->failed, MAX_KEPT);
-  extent_set_init (&ev->foreign, MAX_KEPT);
-  extent_set_init (&ev->coming, MAX_KEPT);
+  ev->windows_to_look = 1;
+  claims_init (&ev->claims);
   ev->name = strdup (name);
   if (ev->name == NULL ||
       ring_init (&ev->reads, config->windows, config->window_size) == -1 ||
@@ -251,13 +256,9 @@ evictor_new (int fd, const char *name, const struct evictor_config *config,
     goto no_memory;
 
   pthread_mutex_init (&ev->lock, NULL);
-  pthread_condattr_init (&attr);
-  pthread_condattr_setclock (&attr, CLOCK_MONOTONIC);
-  pthread_cond_init (&ev->work, &attr);
+  pthread_cond_init (&ev->work, NULL);
   pthread_cond_init (&ev->role, NULL);
   STAILQ_INIT (&ev->line);
-  LIST_INIT (&ev->surveys);
-  pthread_condattr_destroy (&attr);
   return ev;
 
 no_memory:
@@ -275,23 +276,26 @@ no_memory:
 }
 
 /* Readahead that is still coming in cannot be dropped before it is there,
- * so that is waited for, half a second at most.
+ * so that is waited for: half a second at most, and where nobody tells what is
+ * there, an eighth.
  */
 void
 evictor_empty (struct evictor *ev)
 {
+  bool reads;
   long ms;
 
   pthread_mutex_lock (&ev->lock);
+  reads = ev->unswept_reads;
   for (ms = 1; ev->active; ms *= 2) {
     const struct timespec t = { .tv_nsec = ms * 1000000 };
     uint64_t requests = ev->requests;
-    bool done = empty_disk (ev) || ms > 256;
+    int64_t left = empty_disk (ev);
 
     /* Somebody uses it again, who will empty it, or the caller asks anew. */
     if (ev->requests != requests)
       break;
-    if (done) {
+    if (left == 0 || (left == -1 && (!reads || ms > 64)) || ms > 256) {
       ev->active = false;
       break;
     }
@@ -316,20 +320,21 @@ evictor_is_empty (struct evictor *ev)
 void
 evictor_free (struct evictor *ev)
 {
+  bool has_thread;
+
   idle_forget (&ev->watched);
   pthread_mutex_lock (&ev->lock);
+  has_thread = ev->thread_state != NO_THREAD;
   ev->stopping = true;
   wake_thread (ev);
   pthread_mutex_unlock (&ev->lock);
-  if (ev->has_thread)
+  if (has_thread)
     pthread_join (ev->thread, NULL);
 
   evictor_empty (ev);
   ring_free (&ev->reads);
   ring_free (&ev->writes);
-  extent_set_free (&ev->failed);
-  extent_set_free (&ev->foreign);
-  extent_set_free (&ev->coming);
+  claims_free (&ev->claims);
   pthread_cond_destroy (&ev->work);
   pthread_cond_destroy (&ev->role);
   pthread_mutex_destroy (&ev->lock);
@@ -342,17 +347,12 @@ evictor_free (struct evictor *ev)
 static void
 mark_active (struct evictor *ev)
 {
-  int err;
-
   ev->requests++;
   ev->active = true;
-  if (ev->ticking)
+  if (ev->ticking || ev->requests < ev->next_watch)
     return;
-  ev->ticking = true;
-  err = idle_watch (&ev->watched);
-  if (err)
-    nbdkit_debug ("%s: no thread to see when the disk is idle: errno %d",
-                  ev->name, err);
+  ev->ticking = idle_watch (&ev->watched) == 0;
+  ev->next_watch = ev->requests + REQUESTS_PER_TRY;
 }
 
 /* A request is being accounted for.  Returns with the lock. */
@@ -363,135 +363,24 @@ begin_request (struct evictor *ev)
   mark_active (ev);
 }
 
-/* Take out of "set" what is resident because of us: what is in a window, on
- * its way there, or of a request in progress.  But a window of writes has all
- * that was written, also to the pages of others.  Lock held.
- */
-static void
-subtract_ours (struct evictor *ev, struct extent_set *set)
+void
+evictor_write_begins (struct evictor *ev, struct claim *c, uint64_t offset,
+                      uint64_t length)
 {
-  struct extent_set known, others;
-  const struct survey *s;
-
-  extent_set_init (&known, MAX_KEPT);
-  extent_set_init (&others, MAX_KEPT);
-  if (extent_set_union (&known, set) == 0 &&
-      extent_set_union (&others, set) == 0) {
-    extent_set_subtract (&known, &ev->foreign);
-    extent_set_subtract (&others, &known);
-    ring_subtract_from (&ev->reads, set);
-    ring_subtract_from (&ev->writes, set);
-    extent_set_subtract (set, &ev->coming);
-    LIST_FOREACH (s, &ev->surveys, others)
-      extent_set_subtract (set, &s->ours);
-    extent_set_union (set, &others);
-  }
-  extent_set_free (&known);
-  extent_set_free (&others);
-}
-
-/* Take out of "set" what is not resident, and add it to "missing".  If the
- * kernel will not say, all is resident.
- */
-static void
-subtract_missing (struct evictor *ev, struct extent_set *set,
-                  struct extent_set *missing)
-{
-  size_t i;
-
-  for (i = 0; i < set->nr; i++) {
-    if (residency_missing (ev->fd, set->v[i].offset, set->v[i].length,
-                           missing) == -1)
-      break;
-  }
-  extent_set_subtract (set, missing);
-}
-
-/* Find out which part of a range is others': resident, and not because of us.
- * Between our question and the kernel's answer another request may bring it in,
- * which then counts as ours, or a window may be dropped; then we ask again, as
- * the answer may be of before.  "theirs" is the range at first.  Returns with
- * the lock.
- */
-static void
-find_theirs (struct evictor *ev, struct extent_set *theirs,
-             struct extent_set *missing)
-{
-  unsigned attempts = SURVEY_ATTEMPTS;
-  uint64_t drops;
-
-  pthread_mutex_lock (&ev->lock);
-  subtract_ours (ev, theirs);
-  do {
-    drops = ev->drops;
-    pthread_mutex_unlock (&ev->lock);
-    subtract_missing (ev, theirs, missing);
-    pthread_mutex_lock (&ev->lock);
-    subtract_ours (ev, theirs);
-  } while (theirs->nr > 0 && drops != ev->drops && --attempts > 0);
-}
-
-/* Find out which part of a range is ours, and which part of that is not
- * resident yet.
- */
-static void
-survey (struct evictor *ev, struct survey *s, struct extent_set *missing,
-        bool write, uint64_t offset, uint64_t length)
-{
-  struct extent range = ring_whole_pages (&ev->reads, offset, length);
-  struct extent_set theirs;
-
-  s->accounted = false;
-  extent_set_init (&s->ours, MAX_KEPT);
-  extent_set_init (missing, MAX_KEPT);
-  extent_set_init (&theirs, MAX_KEPT);
-  if (extent_set_add (&s->ours, range.offset, range.length) == 0 &&
-      extent_set_add (&theirs, range.offset, range.length) == 0)
-    find_theirs (ev, &theirs, missing);
-  else { /* no memory: nothing is ours, and nothing that is written either */
-    extent_set_free (&s->ours);
-    pthread_mutex_lock (&ev->lock);
-    ev->keep_all |= write;
-  }
-
-  extent_set_subtract (&s->ours, &theirs);
-  LIST_INSERT_HEAD (&ev->surveys, s, others);
-  /* A write's window holds all that was written, because it must be
-   * waited for; what of it must not be dropped is remembered here.
-   */
-  extent_set_subtract (&ev->foreign, &s->ours);
-  if (write)
-    eviction_keep (ev, &ev->foreign, &theirs);
-  pthread_mutex_unlock (&ev->lock);
-  extent_set_free (&theirs);
+  if (ev->config.preserve)
+    claim_begins (ev, c, offset, length);
 }
 
 void
-evictor_before (struct evictor *ev, struct survey *s, bool write,
-                uint64_t offset, uint64_t length)
-{
-  struct extent_set missing;
-
-  if (!ev->config.preserve)
-    return;
-  survey (ev, s, &missing, write, offset, length);
-  extent_set_free (&missing);
-}
-
-void
-evictor_survey_done (struct evictor *ev, struct survey *s)
+evictor_write_ends (struct evictor *ev, struct claim *c)
 {
   if (!ev->config.preserve)
     return;
   pthread_mutex_lock (&ev->lock);
-  LIST_REMOVE (s, others);
-  /* A request that failed may have brought some of it in. */
-  if (!s->accounted) {
+  if (!c->accounted)
     mark_active (ev);
-    extent_set_union (&ev->coming, &s->ours);
-  }
+  claim_ends (ev, c);
   pthread_mutex_unlock (&ev->lock);
-  extent_set_free (&s->ours);
 }
 
 /* A window was sealed: somebody should see to it.  Lock held. */
@@ -500,9 +389,8 @@ window_sealed (struct evictor *ev)
 {
   if (ev->windows_to_count > 0)
     ev->windows_to_count--;
-  if (!ev->thread_tried)
-    start_thread (ev);
-  if (ev->has_thread) {
+  need_thread (ev);
+  if (ev->thread_state == THREAD_RUNS) {
     wake_thread (ev);
     return;
   }
@@ -520,84 +408,63 @@ add_read (struct evictor *ev, uint64_t offset, uint64_t length)
     window_sealed (ev);
 }
 
-/* Add what is clean and ours.  Lock held. */
+/* Add what of a set is not others'.  Lock held. */
 static void
-add_clean (struct evictor *ev, struct survey *s, uint64_t offset,
-           uint64_t length)
+add_reads (struct evictor *ev, const struct extent_set *set)
 {
   size_t i;
 
-  if (!ev->config.preserve)
-    add_read (ev, offset, length);
-  else {
-    s->accounted = true;
-    for (i = 0; i < s->ours.nr; i++)
-      add_read (ev, s->ours.v[i].offset, s->ours.v[i].length);
-  }
+  for (i = 0; i < set->nr; i++)
+    add_read (ev, set->v[i].offset, set->v[i].length);
 }
 
 void
-evictor_read (struct evictor *ev, struct survey *s, uint64_t offset,
-              uint64_t length)
+evictor_reading (struct evictor *ev, int64_t bytes)
 {
+  atomic_fetch_add (&ev->reading, bytes);
+}
+
+void
+evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  struct extent e = ring_whole_pages (&ev->reads, offset, length);
+  struct extent_set ours;
+
   begin_request (ev);
   ev->unswept_reads = true;
-  add_clean (ev, s, offset, length);
+  if (!ev->config.preserve)
+    add_read (ev, offset, length);
+  else {
+    extent_set_init (&ours, MAX_KEPT);
+    extent_set_add (&ours, e.offset, e.length);
+    extent_set_subtract (&ours, &ev->claims.foreign);
+    add_reads (ev, &ours);
+    extent_set_free (&ours);
+  }
   pthread_mutex_unlock (&ev->lock);
-}
-
-/* What may be coming in: each stream of reads has up to two stretches of a
- * window's size ahead of it, see connection.c.
- */
-static uint64_t
-coming_allowed (const struct evictor *ev)
-{
-  return (ev->config.windows + 2 * ev->readers) * ev->config.window_size;
-}
-
-/* With preserve, what is read ahead is claimed, and goes into a window when
- * a request has read it, as it could not be dropped while it is still
- * coming in.  Where there is too much of it, it is not going to be read.
- */
-static void
-prefetch_ours (struct evictor *ev, uint64_t offset, uint64_t length)
-{
-  struct extent_set missing;
-  struct survey s;
-  size_t i;
-
-  survey (ev, &s, &missing, false, offset, length);
-  for (i = 0; i < missing.nr; i++)
-    posix_fadvise (ev->fd, missing.v[i].offset, missing.v[i].length,
-                   POSIX_FADV_WILLNEED);
-
-  begin_request (ev);
-  extent_set_union (&ev->coming, &missing);
-  extent_set_free (&missing);
-  if (ev->coming.bytes > coming_allowed (ev) && eviction_add_coming (ev))
-    window_sealed (ev);
-  s.accounted = true;
-  pthread_mutex_unlock (&ev->lock);
-  evictor_survey_done (ev, &s);
 }
 
 void
 evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
 {
+  /* Reads go past the page cache: what came in would be of no use. */
   if (ev->config.preserve)
-    prefetch_ours (ev, offset, length);
-  else {
-    posix_fadvise (ev->fd, offset, length, POSIX_FADV_WILLNEED);
-    evictor_read (ev, NULL, offset, length);
-  }
+    return;
+  posix_fadvise (ev->fd, offset, length, POSIX_FADV_WILLNEED);
+  evictor_read (ev, offset, length);
 }
 
 void
-evictor_wrote_through (struct evictor *ev, struct survey *s, uint64_t offset,
+evictor_wrote_through (struct evictor *ev, struct claim *c, uint64_t offset,
                        uint64_t length)
 {
   begin_request (ev);
-  add_clean (ev, s, offset, length);
+  if (!ev->config.preserve)
+    add_read (ev, offset, length);
+  else {
+    c->accounted = true;
+    add_reads (ev, &c->ours);
+  }
   pthread_mutex_unlock (&ev->lock);
 }
 
@@ -612,7 +479,8 @@ wait_for_slot (struct evictor *ev, bool again)
   struct writer w = { .called = false };
 
   wake_thread (ev);
-  if (!ev->has_thread && !role_is_taken (ev) && ev->writes.nr_sealed > 0) {
+  if (ev->thread_state != THREAD_RUNS && !role_is_taken (ev) &&
+      ev->writes.nr_sealed > 0) {
     take_role (ev);
     eviction_evict_written (ev, false);
     leave_role (ev);
@@ -633,7 +501,8 @@ wait_for_slot (struct evictor *ev, bool again)
  * clients of a slow disk, some would wait for a second and others not at all.
  */
 static enum ring_result
-add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length)
+add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length,
+             wberr_mark begun)
 {
   const uint64_t begin = stats_now (ev->config.stats);
   bool waited = !STAILQ_EMPTY (&ev->line);
@@ -641,7 +510,7 @@ add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length)
 
   if (waited)
     wait_for_slot (ev, false);
-  while ((r = ring_add (&ev->writes, offset, length)) == RING_FULL) {
+  while ((r = ring_add (&ev->writes, offset, length, begun)) == RING_FULL) {
     /* No window to wait for means that there was no memory for this
      * extent.  The idle disk's sweep will find it.
      */
@@ -659,20 +528,41 @@ add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length)
 }
 
 void
-evictor_wrote (struct evictor *ev, struct survey *s, uint64_t offset,
-               uint64_t length)
+evictor_wrote (struct evictor *ev, struct claim *c, uint64_t offset,
+               uint64_t length, wberr_mark begun)
 {
   enum ring_result r;
 
   begin_request (ev);
-  r = add_in_turn (ev, offset, length);
+  r = add_in_turn (ev, offset, length, begun);
   if (ev->config.preserve && r != RING_FULL) {
-    s->accounted = true;
-    extent_set_subtract (&ev->coming, &s->ours);
+    c->accounted = true;
+    extent_set_subtract (&ev->claims.loose, &c->ours);
   }
   if (r == RING_SEALED)
     window_sealed (ev);
   pthread_mutex_unlock (&ev->lock);
+}
+
+bool
+evictor_has_newer (struct evictor *ev, uint64_t offset, uint64_t *length)
+{
+  struct extent_set older;
+  bool newer;
+
+  extent_set_init (&older, MAX_KEPT);
+  pthread_mutex_lock (&ev->lock);
+  newer = extent_set_add (&older, offset, *length) == -1 ||
+          claim_spare_unsafe (ev, &older) == -1 || older.nr == 0;
+  pthread_mutex_unlock (&ev->lock);
+  if (!newer && older.v[0].offset > offset) {
+    newer = true;
+    *length = older.v[0].offset - offset;
+  }
+  else if (!newer)
+    *length = older.v[0].length;
+  extent_set_free (&older);
+  return newer;
 }
 
 void
@@ -683,15 +573,30 @@ evictor_readers (struct evictor *ev, int change)
   pthread_mutex_unlock (&ev->lock);
 }
 
-void
-evictor_flushed (struct evictor *ev)
+uint64_t
+evictor_flush_begins (struct evictor *ev)
 {
   uint64_t last;
-  unsigned n;
 
   pthread_mutex_lock (&ev->lock);
   ring_seal (&ev->writes);
   last = ev->writes.serial;
+  pthread_mutex_unlock (&ev->lock);
+  return last;
+}
+
+void
+evictor_flushed (struct evictor *ev, uint64_t last, bool succeeded)
+{
+  unsigned n;
+
+  pthread_mutex_lock (&ev->lock);
+  /* Where the evictor would ask the disk again: it has answered.  Elsewhere
+   * waiting costs nothing now, and hears of errors.
+   */
+  if (succeeded && last > ev->synced &&
+      atomic_load (&ev->config.pages->wait) == USELESS)
+    ev->synced = last;
 
   /* Windows sealed after ours are not waited for, or a busy disk's flush
    * would never end.
@@ -704,7 +609,7 @@ evictor_flushed (struct evictor *ev)
     eviction_evict_read (ev);
   eviction_collect_error (ev);
   if (!ev->unswept_reads)
-    eviction_sweep (ev);
+    eviction_sweep (ev, false);
   leave_role (ev);
   pthread_mutex_unlock (&ev->lock);
 }
@@ -713,15 +618,18 @@ void
 evictor_failed (struct evictor *ev, int err, uint64_t offset, uint64_t length)
 {
   struct extent e = ring_whole_pages (&ev->reads, offset, length);
+  bool heard;
 
   begin_request (ev);
   take_role (ev);
+  heard = eviction_collect_error (ev) ||
+          atomic_load (&ev->config.pages->wait) == USELESS;
   /* Without room the request wrote nothing, unless it was writeback that
    * found no room.
    */
-  if (eviction_collect_error (ev) || (err != ENOSPC && err != EDQUOT)) {
-    if (extent_set_add (&ev->failed, e.offset, e.length) == -1)
-      ev->keep_all = true;
+  if (heard || (err != ENOSPC && err != EDQUOT)) {
+    if (extent_set_add (&ev->claims.failed, e.offset, e.length) == -1)
+      ev->claims.keep_all = true;
   }
   leave_role (ev);
   pthread_mutex_unlock (&ev->lock);

@@ -11,9 +11,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
-#include "extent_set.h"
+#include "claim.h"
+#include "pagecache.h"
 #include "stats.h"
 #include "wberr.h"
 
@@ -25,27 +25,19 @@ struct evictor_config {
   uint64_t read_ahead;  /* the device's, in bytes */
   bool preserve;        /* leave what was resident before us */
   struct stats *stats;  /* to count in, with its own atomics, or NULL */
-};
-
-/* The part of a request that is the evictor's to drop; see evictor_before.
- * Belongs to the request's thread.
- */
-struct survey {               /* only used with preserve */
-  LIST_ENTRY (survey) others; /* of requests in progress: the evictor's lock */
-  struct extent_set ours;     /* constant while it is in that list */
-  bool accounted;             /* what is ours has been added to a window */
+  /* These two outlive the evictor. */
+  struct pagecache *pages; /* what the instruments are worth: atomics */
+  struct wberr *errors;    /* told of what is heard; has its own lock */
 };
 
 /* Make the evictor of a disk.  "fd" becomes the evictor's own, also on
  * failure; it should be an open file description that nothing else uses,
  * because sync_file_range(2) marks writeback errors as seen on it.
- * "name" is for messages and is copied.  "errors" is told of what is heard
- * there, and must outlive the evictor.  Its thread starts with the
+ * "name" is for messages and is copied.  Its thread starts with the
  * first window.  Returns NULL with nbdkit_error called and errno set.
  */
 struct evictor *evictor_new (int fd, const char *name,
-                             const struct evictor_config *config,
-                             struct wberr *errors);
+                             const struct evictor_config *config);
 
 /* Write back, wait for and drop all that is left.  Other calls may be in
  * progress.
@@ -58,30 +50,43 @@ bool evictor_is_empty (struct evictor *ev);
 /* Empty it, then free.  No other call may be in progress. */
 void evictor_free (struct evictor *ev);
 
-/* Before a request reads or writes [offset, offset+length): with
- * preserve, find out which pages others have in the page cache;
- * otherwise do nothing.  evictor_survey_done frees what it found, after
- * evictor_read or evictor_wrote, or alone if the request failed.
+/* Before a request writes [offset, offset+length), and when it is over,
+ * whatever came of it: claim what is ours to drop.  Nothing is done but with
+ * preserve.
  */
-void evictor_before (struct evictor *ev, struct survey *s, bool write,
-                     uint64_t offset, uint64_t length);
-void evictor_survey_done (struct evictor *ev, struct survey *s);
+void evictor_write_begins (struct evictor *ev, struct claim *c, uint64_t offset,
+                           uint64_t length);
+void evictor_write_ends (struct evictor *ev, struct claim *c);
 
-/* After [offset, offset+length) was read, or written and is known to be
- * on the disk: drop it when its window is the oldest.  Never waits for
- * the disk, except for the dropping itself.  length > 0.
+/* Requests to read this many bytes begin (> 0), or have ended (< 0): they may
+ * be reading ahead of all that evictor_read knows of.
  */
-void evictor_read (struct evictor *ev, struct survey *s, uint64_t offset,
-                   uint64_t length);
-void evictor_wrote_through (struct evictor *ev, struct survey *s,
+void evictor_reading (struct evictor *ev, int64_t bytes);
+
+/* After [offset, offset+length) was read through the page cache: drop it when
+ * its window is the oldest.  Never waits for the disk, except for the dropping
+ * itself.  length > 0.
+ */
+void evictor_read (struct evictor *ev, uint64_t offset, uint64_t length);
+
+/* The same after it was written and is known to be on the disk, between
+ * evictor_write_begins and evictor_write_ends.
+ */
+void evictor_wrote_through (struct evictor *ev, struct claim *c,
                             uint64_t offset, uint64_t length);
 
 /* After [offset, offset+length) was written: write it back and drop it
- * in its window's turn.  Waits while the ring is full.  length > 0 and
- * <= window_size.
+ * in its window's turn.  Waits while the ring is full.  "begun" is wberr_now
+ * from before it was written.  length > 0 and <= window_size.
  */
-void evictor_wrote (struct evictor *ev, struct survey *s, uint64_t offset,
-                    uint64_t length);
+void evictor_wrote (struct evictor *ev, struct claim *c, uint64_t offset,
+                    uint64_t length, wberr_mark begun);
+
+/* Whether memory has, or may have, something at "offset" that the disk has not:
+ * it is being written, or was and is not known to be on the disk.  The answer
+ * is the same for the next *length bytes, which are made fewer accordingly.
+ */
+bool evictor_has_newer (struct evictor *ev, uint64_t offset, uint64_t *length);
 
 /* Have the kernel bring in [offset, offset+length), without waiting for it.
  * A hint: errors are ignored.
@@ -93,8 +98,12 @@ void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
  */
 void evictor_readers (struct evictor *ev, int change);
 
-/* After fdatasync(2): drop all windows so far, which are clean now. */
-void evictor_flushed (struct evictor *ev);
+/* Around the fdatasync(2) of a flush: the windows of before, which are clean
+ * afterwards if it succeeded, are dropped.  evictor_flush_begins returns what
+ * evictor_flushed takes.
+ */
+uint64_t evictor_flush_begins (struct evictor *ev);
+void evictor_flushed (struct evictor *ev, uint64_t last, bool succeeded);
 
 /* [offset, offset+length) could not be put on the disk (FUA, zero, trim),
  * for the reason err, an errno value.  If it may be in memory only, it

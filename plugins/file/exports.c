@@ -25,9 +25,9 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "disk.h"
 #include "exports.h"
 #include "options.h"
+#include "reopen.h"
 #include "resolve.h"
 
 static bool
@@ -60,7 +60,7 @@ is_read_only_device (int fd)
 static int
 open_behind (int fd, int flags)
 {
-  int r = disk_reopen (fd, flags | O_NONBLOCK);
+  int r = reopen (fd, flags | O_NONBLOCK);
 
   /* O_NONBLOCK was against leases, and is of no use afterwards. */
   if (r >= 0)

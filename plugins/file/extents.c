@@ -18,7 +18,7 @@
 #include <nbdkit-plugin.h>
 
 #include "extents.h"
-#include "residency.h"
+#include "pagecache.h"
 
 static uint64_t
 min (uint64_t a, uint64_t b)
@@ -117,7 +117,9 @@ nothing_stored (int fd, uint64_t offset, uint64_t length)
  *
  * Memory first.  Data is in memory until the file system has stored it, so what
  * is not there, and not stored afterwards, was not written before the question.
- * tmpfs has nothing but memory.
+ * That needs an instrument that is known to see the memory of this very file:
+ * FIEMAP alone calls what is about to be stored in preallocated blocks
+ * unwritten. tmpfs has nothing but memory.
  */
 static bool
 is_hole (struct connection *c, uint64_t offset, uint64_t end)
@@ -127,8 +129,8 @@ is_hole (struct connection *c, uint64_t offset, uint64_t end)
   const uint64_t length = (end - start + page_size - 1) / page_size * page_size;
 
   if (c->disk->is_tmpfs)
-    return residency_is_empty_tmpfs (c->fd, start, length);
-  return residency_is_empty (c->fd, start, length) &&
+    return pagecache_is_empty_tmpfs (c->fd, start, length);
+  return pagecache_is_empty (&c->disk->pages, c->fd, start, length) &&
          nothing_stored (c->fd, start, length);
 }
 

@@ -15,6 +15,7 @@
 
 #include "connection.h"
 #include "device.h"
+#include "direct.h"
 #include "exports.h"
 #include "extents.h"
 #include "idle.h"
@@ -36,6 +37,7 @@ file_unload (void)
   stats_finish ();
   idle_stop ();
   device_forget_all ();
+  direct_forget_buffer ();
   options_free ();
 }
 

@@ -63,6 +63,12 @@ static const char *const json_names[STATS_NR] = {
   [STATS_WRITEBACK_ERRORS] = "writeback_errors",
 };
 
+static const char *const job_names[STATS_JOBS] = {
+  [STATS_WAITS_BY] = "waits_by",
+  [STATS_COUNTS_BY] = "counts_by",
+  [STATS_READS_BY] = "reads_by",
+};
+
 /* Constant after stats_open and stats_start. */
 static bool wanted, json;
 static int file = -1; /* -1 = the log */
@@ -148,6 +154,14 @@ seconds (const struct stats *s, enum stats_counter what)
 #define N(what) get (s, STATS_##what)
 #define AND_BYTES "%" PRIu64 " (%" PRIu64 " bytes)"
 
+static const char *
+instrument (const struct stats *s, enum stats_job job)
+{
+  const char *name = atomic_load (&s->instruments[job]);
+
+  return name ? name : "nothing";
+}
+
 static void
 write_text (FILE *out, const struct stats *s)
 {
@@ -177,6 +191,9 @@ write_text (FILE *out, const struct stats *s)
            N (WRITEBACK_WAITS), seconds (s, STATS_WRITEBACK_WAIT_NS),
            N (HELD_BACK), seconds (s, STATS_HELD_BACK_NS), N (FAILED_REQUESTS),
            N (WRITEBACK_ERRORS));
+  fprintf (out, "  waits by %s, counts by %s, reads by %s\n",
+           instrument (s, STATS_WAITS_BY), instrument (s, STATS_COUNTS_BY),
+           instrument (s, STATS_READS_BY));
 }
 
 /* How many bytes of "p" are one character of UTF-8, or 0 if they are none: it
@@ -235,6 +252,8 @@ write_json (FILE *out, const struct stats *s)
   write_json_string (out, s->name);
   for (i = 0; i < STATS_NR; i++)
     fprintf (out, ",\n   \"%s\": %" PRIu64, json_names[i], get (s, i));
+  for (i = 0; i < STATS_JOBS; i++)
+    fprintf (out, ",\n   \"%s\": \"%s\"", job_names[i], instrument (s, i));
   fputs ("}", out);
 }
 

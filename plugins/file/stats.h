@@ -43,10 +43,20 @@ enum stats_counter {
   STATS_NR
 };
 
+/* Jobs that are done by one instrument or another, see pagecache.h. */
+enum stats_job {
+  STATS_WAITS_BY,  /* for writeback */
+  STATS_COUNTS_BY, /* what is in the page cache */
+  STATS_READS_BY,
+  STATS_JOBS
+};
+
 /* Of all disks that had this name, since the server started. */
 struct stats {
   char *name; /* constant */
   _Atomic uint64_t counters[STATS_NR];
+  _Atomic (const char *) instruments[STATS_JOBS]; /* constant strings, NULL if
+                                                   * the job is not done */
 };
 
 /* Have statistics written to "path", which "-" makes the log, and listen to
@@ -72,6 +82,15 @@ stats_add (struct stats *s, enum stats_counter what, uint64_t n)
 {
   if (s)
     atomic_fetch_add_explicit (&s->counters[what], n, memory_order_relaxed);
+}
+
+/* A job is done by "instrument", a constant string, from now on. */
+static inline void
+stats_set_instrument (struct stats *s, enum stats_job job,
+                      const char *instrument)
+{
+  if (s)
+    atomic_store (&s->instruments[job], instrument);
 }
 
 /* The time in ns from an arbitrary point; 0 if "s" is NULL. */

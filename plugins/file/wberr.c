@@ -13,14 +13,18 @@
 #include "wberr.h"
 
 #define ERRNO_BITS 16
-#define ERRNO_MASK 0x7fff
-#define REPEATED 0x8000 /* noted by wberr_flush_failed */
+#define ERRNO_MASK 0xffff
 
 int
 wberr_ask (int fd)
 {
-  /* There is no page to wait for so far beyond the end of any file. */
-  const off_t nowhere = INT64_MAX & ~INT64_C (0xffffff);
+  /* There is no page to wait for so far beyond the end of any file.  On
+   * 32-bit kernels that is the last page that they can count (16 TiB, which
+   * no file reaches): beyond it they return before they look for errors.
+   */
+  const off_t nowhere = sizeof (long) == 4
+                          ? (off_t) (UINT32_MAX * sysconf (_SC_PAGESIZE))
+                          : INT64_MAX & ~INT64_C (0xffffff);
 
   return sync_file_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE) == -1
            ? errno
@@ -38,9 +42,17 @@ wberr_init (struct wberr *e, int witness)
     witness = -1;
   }
   e->witness = witness;
-  pthread_mutex_init (&e->lock, NULL);
+  atomic_init (&e->witness_hears, false);
   atomic_init (&e->latest, 0);
   atomic_init (&e->told, 0);
+  e->suspects = 0;
+  e->write_serial = 0;
+  e->listener_serial = 0;
+  TAILQ_INIT (&e->writes);
+  TAILQ_INIT (&e->listeners);
+  pthread_mutex_init (&e->asking, NULL);
+  pthread_mutex_init (&e->lock, NULL);
+  pthread_cond_init (&e->quiet, NULL);
 }
 
 void
@@ -48,91 +60,150 @@ wberr_free (struct wberr *e)
 {
   if (e->witness >= 0)
     close (e->witness);
+  pthread_cond_destroy (&e->quiet);
   pthread_mutex_destroy (&e->lock);
+  pthread_mutex_destroy (&e->asking);
 }
 
-/* Note an error, an errno value that may have REPEATED with it. */
+/* ---- hearing ---- */
+
+/* Lock held. */
+static void
+note_locked (struct wberr *e, int err)
+{
+  const uint64_t count = (atomic_load (&e->latest) >> ERRNO_BITS) + 1;
+
+  e->suspects = e->write_serial;
+  atomic_store (&e->latest, count << ERRNO_BITS | err);
+}
+
 static void
 note (struct wberr *e, int err)
 {
-  uint64_t old = atomic_load (&e->latest), new;
-
-  do
-    new = (((old >> ERRNO_BITS) + 1) << ERRNO_BITS) | err;
-  while (!atomic_compare_exchange_weak (&e->latest, &old, new));
+  pthread_mutex_lock (&e->lock);
+  note_locked (e, err);
+  pthread_mutex_unlock (&e->lock);
 }
 
-uint64_t
-wberr_sample (struct wberr *e)
+void
+wberr_trust_witness (struct wberr *e)
 {
-  uint64_t latest = atomic_load (&e->latest);
+  atomic_store (&e->witness_hears, true);
+}
 
-  return latest == atomic_load (&e->told) ? latest : 0;
+/* Returns whether there was an error that had not been noted. */
+static bool
+listen_to_witness (struct wberr *e)
+{
+  int err;
+
+  if (e->witness == -1)
+    return false;
+  pthread_mutex_lock (&e->asking);
+  err = wberr_ask (e->witness);
+  if (err) {
+    note (e, err);
+    wberr_trust_witness (e);
+  }
+  pthread_mutex_unlock (&e->asking);
+  return err != 0;
 }
 
 void
 wberr_listen (struct wberr *e)
 {
-  int err;
+  listen_to_witness (e);
+}
 
-  if (e->witness == -1)
+/* Lock held. */
+static void
+add_listener (struct wberr *e, struct wberr_listener *l)
+{
+  l->serial = ++e->listener_serial;
+  TAILQ_INSERT_TAIL (&e->listeners, l, others);
+}
+
+/* With a witness each connection has a description of its own, and nobody
+ * waits for listeners.
+ */
+void
+wberr_listening_begins (struct wberr *e, struct wberr_listener *l)
+{
+  if (e->witness >= 0)
     return;
   pthread_mutex_lock (&e->lock);
-  err = wberr_ask (e->witness);
-  if (err)
-    note (e, err);
+  add_listener (e, l);
+  pthread_mutex_unlock (&e->lock);
+}
+
+static void
+remove_listener (struct wberr *e, struct wberr_listener *l)
+{
+  if (e->witness >= 0)
+    return;
+  pthread_mutex_lock (&e->lock);
+  TAILQ_REMOVE (&e->listeners, l, others);
+  pthread_cond_broadcast (&e->quiet);
   pthread_mutex_unlock (&e->lock);
 }
 
 void
-wberr_heard (struct wberr *e, int err)
+wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err)
 {
-  if (e->witness == -1)
+  if (err && !listen_to_witness (e) && !atomic_load (&e->witness_hears))
     note (e, err);
+  remove_listener (e, l);
 }
 
-/* What is past the cursor, with REPEATED, or 0. */
-static int
-next (struct wberr *e, wberr_cursor *cursor)
+/* Wait for those who have begun to listen before now: what they have heard
+ * is noted then.
+ */
+static void
+wait_for_listeners (struct wberr *e)
 {
-  uint64_t latest = atomic_load (&e->latest);
+  const struct wberr_listener *l;
+  uint64_t last;
+
+  pthread_mutex_lock (&e->lock);
+  last = e->listener_serial;
+  while ((l = TAILQ_FIRST (&e->listeners)) != NULL && l->serial <= last)
+    pthread_cond_wait (&e->quiet, &e->lock);
+  pthread_mutex_unlock (&e->lock);
+}
+
+/* ---- telling ---- */
+
+wberr_mark
+wberr_sample (struct wberr *e)
+{
+  wberr_mark latest = atomic_load (&e->latest);
+
+  return latest == atomic_load (&e->told) ? latest : 0;
+}
+
+int
+wberr_next (struct wberr *e, wberr_cursor *cursor)
+{
+  wberr_mark latest = atomic_load (&e->latest);
 
   /* Nearly always true, and cheaper than an exchange. */
   if (atomic_load (cursor) == latest)
     return 0;
   if (atomic_exchange (cursor, latest) == latest)
     return 0;
-  return latest & (ERRNO_MASK | REPEATED);
+  return latest & ERRNO_MASK;
 }
 
-int
-wberr_next (struct wberr *e, wberr_cursor *cursor)
-{
-  return next (e, cursor) & ERRNO_MASK;
-}
-
-int
-wberr_tell_flush (struct wberr *e, wberr_cursor *cursor, bool *repeated)
-{
-  uint64_t latest = atomic_load (&e->latest);
-  int err = next (e, cursor);
-
-  if (err)
-    atomic_store (&e->told, latest);
-  *repeated = err & REPEATED;
-  return err & ERRNO_MASK;
-}
-
-uint64_t
-wberr_mark (struct wberr *e)
+wberr_mark
+wberr_now (struct wberr *e)
 {
   return atomic_load (&e->latest);
 }
 
 int
-wberr_since (struct wberr *e, uint64_t mark)
+wberr_since (struct wberr *e, wberr_mark mark)
 {
-  uint64_t latest = atomic_load (&e->latest);
+  wberr_mark latest = atomic_load (&e->latest);
 
   return latest == mark ? 0 : latest & ERRNO_MASK;
 }
@@ -140,32 +211,116 @@ wberr_since (struct wberr *e, uint64_t mark)
 int
 wberr_untold (struct wberr *e)
 {
-  uint64_t latest = atomic_load (&e->latest);
+  return wberr_since (e, atomic_load (&e->told));
+}
 
-  return latest == atomic_load (&e->told) ? 0 : latest & ERRNO_MASK;
+/* ---- writes in progress ---- */
+
+void
+wberr_write_begins (struct wberr *e, struct wberr_write *w, uint64_t offset,
+                    uint64_t length, bool fua)
+{
+  w->range = (struct extent){ offset, length };
+  w->fua = fua;
+  pthread_mutex_lock (&e->lock);
+  w->serial = ++e->write_serial;
+  w->mark = atomic_load (&e->latest);
+  TAILQ_INSERT_TAIL (&e->writes, w, others);
+  pthread_mutex_unlock (&e->lock);
 }
 
 void
-wberr_write_begins (struct wberr *e)
+wberr_write_ends (struct wberr *e, struct wberr_write *w)
 {
-  atomic_fetch_add (&e->begun, 1);
+  pthread_mutex_lock (&e->lock);
+  TAILQ_REMOVE (&e->writes, w, others);
+  pthread_mutex_unlock (&e->lock);
 }
+
+int
+wberr_add_writes (struct wberr *e, struct extent_set *set)
+{
+  const uint64_t mask = sysconf (_SC_PAGESIZE) - 1;
+  const struct wberr_write *w;
+  int r = 0;
+
+  pthread_mutex_lock (&e->lock);
+  TAILQ_FOREACH (w, &e->writes, others) {
+    uint64_t start = w->range.offset & ~mask;
+    uint64_t end = (extent_end (&w->range) + mask) & ~mask;
+
+    r = extent_set_add (set, start, end - start);
+    if (r == -1)
+      break;
+  }
+  pthread_mutex_unlock (&e->lock);
+  return r;
+}
+
+/* ---- a flush ---- */
 
 void
-wberr_write_ends (struct wberr *e)
+wberr_flush_begins (struct wberr *e, struct wberr_flush *f)
 {
-  atomic_fetch_add (&e->ended, 1);
+  const struct wberr_write *w;
+
+  pthread_mutex_lock (&e->lock);
+  f->oldest = e->write_serial + 1;
+  TAILQ_FOREACH (w, &e->writes, others) {
+    if (!w->fua) {
+      f->oldest = w->serial;
+      break;
+    }
+  }
+  if (e->witness == -1)
+    add_listener (e, &f->listener);
+  pthread_mutex_unlock (&e->lock);
 }
 
-uint64_t
-wberr_flush_begins (struct wberr *e)
+/* fdatasync reported an error that the witness does not hear now.  It is the
+ * one that the connection is about to be told of, if there is one and if its
+ * description is its own.  If not, nobody else knows of it: the witness is
+ * deaf, or it was not about pages (a device that could not empty its cache,
+ * say), and others may have lost data too.
+ */
+static void
+note_if_new (struct wberr *e, const wberr_cursor *cursor, int err)
 {
-  return atomic_load (&e->ended);
+  pthread_mutex_lock (&e->lock);
+  if (e->witness == -1 || atomic_load (cursor) == atomic_load (&e->latest))
+    note_locked (e, err);
+  pthread_mutex_unlock (&e->lock);
 }
 
-void
-wberr_flush_failed (struct wberr *e, uint64_t begin, int err)
+/* Tell the connection of the latest error that is past its cursor. */
+static int
+tell (struct wberr *e, const struct wberr_flush *f, wberr_cursor *cursor)
 {
-  if (atomic_load (&e->begun) != begin)
-    note (e, err | REPEATED);
+  wberr_mark latest;
+  bool covered, again;
+
+  if (atomic_load (cursor) == atomic_load (&e->latest))
+    return 0;
+  pthread_mutex_lock (&e->lock);
+  latest = atomic_load (&e->latest);
+  covered = f->oldest > e->suspects;
+  again = covered && atomic_exchange (cursor, latest) == latest;
+  atomic_store (&e->told, latest);
+  pthread_mutex_unlock (&e->lock);
+  return again ? 0 : latest & ERRNO_MASK;
+}
+
+int
+wberr_flush_ends (struct wberr *e, struct wberr_flush *f, wberr_cursor *cursor,
+                  int err)
+{
+  int noted;
+
+  if (!listen_to_witness (e) && err)
+    note_if_new (e, cursor, err);
+  remove_listener (e, &f->listener);
+  if (e->witness == -1)
+    wait_for_listeners (e);
+  noted = tell (e, f, cursor);
+  return err ? err : noted;
 }

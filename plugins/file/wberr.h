@@ -7,6 +7,12 @@
  * report a FUA write may have used up.  The disk has a description for
  * nothing but listening, the witness, from which no error can be hidden.
  *
+ * A witness may be deaf: on overlayfs sync_file_range looks at the overlay's
+ * own inode, which has neither pages nor errors.  Or there is none, because
+ * the file may not be opened again.  So one that never heard anything is not
+ * believed when others do: what they hear is noted, at the price of telling
+ * of some errors twice.
+ *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
  */
@@ -18,50 +24,87 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
+
+#include "extent_set.h"
+
+/* A place in the history of errors: how many were noted so far in the upper
+ * bits, the errno of the latest in the lower 16.  Later ones are greater.
+ */
+typedef uint64_t wberr_mark;
+
+/* A request that makes data dirty, while it is in progress.  Belongs to the
+ * request's thread.
+ */
+struct wberr_write {
+  TAILQ_ENTRY (wberr_write) others; /* guarded by the lock of wberr */
+  struct extent range;              /* bytes; this and below: constant */
+  uint64_t serial;                  /* counts up in the order of beginning */
+  wberr_mark mark;                  /* when it began */
+  bool fua;                         /* tells of its errors by itself */
+};
+
+/* A system call in progress that may use up what a description has to tell. */
+struct wberr_listener {
+  TAILQ_ENTRY (wberr_listener) others; /* guarded by the lock of wberr */
+  uint64_t serial;
+};
 
 struct wberr {
-  int witness;          /* descriptor, or -1; constant */
-  pthread_mutex_t lock; /* one thread listens at a time, so that an
-                         * error heard is noted before others ask */
-  /* How many errors were noted in the upper bits, the errno of the
-   * latest in the lower 16.  One word, so that it needs no lock.
-   */
-  _Atomic uint64_t latest;
-  _Atomic uint64_t told; /* value of "latest" last told to a flush */
-  /* Writes, zeroes and trims that have begun, and that have ended. */
-  _Atomic uint64_t begun, ended;
+  int witness;               /* descriptor, or -1; constant */
+  atomic_bool witness_hears; /* known to: it is not deaf */
+  pthread_mutex_t asking;    /* held while the witness is asked, which waits
+                              * for nothing: what it hears is noted before
+                              * others ask */
+  _Atomic wberr_mark latest; /* changed with the lock, read without */
+  _Atomic wberr_mark told;   /* value of "latest" last told to a flush */
+
+  pthread_mutex_t lock;     /* guards all below; inside all other locks */
+  uint64_t suspects;        /* serial of the last write begun when "latest"
+                             * was noted */
+  uint64_t write_serial;    /* of the write that began last */
+  uint64_t listener_serial; /* of the listener that began last */
+  TAILQ_HEAD (, wberr_write) writes;       /* in progress, oldest first */
+  TAILQ_HEAD (, wberr_listener) listeners; /* the same */
+  pthread_cond_t quiet;                    /* a listener has ended */
 };
 
 /* A connection's place in the history of errors. */
-typedef _Atomic uint64_t wberr_cursor;
+typedef _Atomic wberr_mark wberr_cursor;
 
 /* The errno value of a writeback error that the description of "fd" has
- * not been told of yet, or 0.  It has been then.  Waits for nothing.
+ * not been told of yet, or 0.  Afterwards it has.  Waits for nothing.
  */
 int wberr_ask (int fd);
 
 /* Begin without errors.  "witness" is an open file description of the
  * disk that nothing else uses, and becomes our own; or -1 if there is
- * none to be had.  Then what wberr_heard is told is all there is to know.
+ * none to be had.
  */
 void wberr_init (struct wberr *e, int witness);
 void wberr_free (struct wberr *e);
+
+/* It is known from elsewhere that sync_file_range acts on this file: the
+ * witness hears of all errors of writeback, and is believed.
+ */
+void wberr_trust_witness (struct wberr *e);
 
 /* Ask the witness, and note what it heard.  Does not wait for the disk.
  * To be called before the functions below, if they should be up to date.
  */
 void wberr_listen (struct wberr *e);
 
-/* Somebody heard of an error (errno value err > 0) elsewhere than in a
- * flush.  The witness hears of it too; without one, it is noted here, at
- * the price of telling of some errors twice.
+/* Around a system call, other than a flush's, that waits for writeback or may
+ * otherwise report its errors.  "err" is what it reported, an errno value, or
+ * 0.  It is noted, unless the witness hears of it or surely did before.
  */
-void wberr_heard (struct wberr *e, int err);
+void wberr_listening_begins (struct wberr *e, struct wberr_listener *l);
+void wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err);
 
 /* Where a new connection starts: after the latest error, or just before
  * it if no flush was told of it yet, as errseq_sample() has it.
  */
-uint64_t wberr_sample (struct wberr *e);
+wberr_mark wberr_sample (struct wberr *e);
 
 /* Returns the errno of the latest error that is past the cursor, and
  * moves the cursor behind it, or returns 0.  Of two threads with one
@@ -69,31 +112,49 @@ uint64_t wberr_sample (struct wberr *e);
  */
 int wberr_next (struct wberr *e, wberr_cursor *cursor);
 
-/* As wberr_next, for a flush: the error counts as told.  "repeated" says
- * whether it was noted by wberr_flush_failed.
+/* Now, and the errno of the latest error noted since a mark, or 0.  A FUA
+ * request fails for errors while it was in progress, since they may be about
+ * its own data, whoever else was told.
  */
-int wberr_tell_flush (struct wberr *e, wberr_cursor *cursor, bool *repeated);
+wberr_mark wberr_now (struct wberr *e);
+int wberr_since (struct wberr *e, wberr_mark mark);
 
-/* A mark in the history, and the errno of the latest error noted since, or
- * 0.  A FUA request fails for errors while it was in progress, since they
- * may be about its own data, whoever else was told.
+/* A request begins to make "length" bytes at "offset" dirty, and ends: it is
+ * acknowledged, or has failed.  "fua": it tells its client of all errors until
+ * it ends.
  */
-uint64_t wberr_mark (struct wberr *e);
-int wberr_since (struct wberr *e, uint64_t mark);
+void wberr_write_begins (struct wberr *e, struct wberr_write *w,
+                         uint64_t offset, uint64_t length, bool fua);
+void wberr_write_ends (struct wberr *e, struct wberr_write *w);
 
-/* A request that makes data dirty begins, and ends. */
-void wberr_write_begins (struct wberr *e);
-void wberr_write_ends (struct wberr *e);
-
-/* A flush begins.  Returns what it hands to wberr_flush_failed. */
-uint64_t wberr_flush_begins (struct wberr *e);
-
-/* A flush that began at "begin" has failed with the errno value err.  A
- * write that was in progress meanwhile may have lost pages too, which the
- * kernel has told of now: before the write was acknowledged, so that the
- * flush was not about it.  Then the next flush fails again.
+/* Add the whole pages of all writes in progress to "set".  Returns as
+ * extent_set_add.
  */
-void wberr_flush_failed (struct wberr *e, uint64_t begin, int err);
+int wberr_add_writes (struct wberr *e, struct extent_set *set);
+
+/* A flush of one connection: what happens around its fdatasync. */
+struct wberr_flush {
+  struct wberr_listener listener;
+  uint64_t oldest; /* serial of the oldest write that it need not cover */
+};
+
+/* The flush begins: to be called before fdatasync. */
+void wberr_flush_begins (struct wberr *e, struct wberr_flush *f);
+
+/* The flush ends.  "err" is what fdatasync reported, an errno value, or 0.
+ * Returns the errno that the client should be told of, or 0; the connection's
+ * cursor goes on accordingly.
+ *
+ * A write that was in progress when an error was noted may have lost pages,
+ * and the kernel will not tell again.  It was not acknowledged then, so the
+ * flush that is told now may not have been about it: then the next flush
+ * fails once more, until one begins after all such writes have ended.
+ *
+ * Where there is no witness, waits for those who listen on other
+ * descriptions, which may be the same: for the disk, that is.
+ */
+int wberr_flush_ends (struct wberr *e, struct wberr_flush *f,
+                      wberr_cursor *cursor, int err);
 
 /* The errno of the latest error if no flush was told of it, or 0. */
 int wberr_untold (struct wberr *e);

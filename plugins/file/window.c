@@ -68,7 +68,8 @@ begin_window (struct ring *r)
   extent_set_clear (&w->set);
   w->requests = 0;
   w->started = false;
-  w->epoch = r->epoch;
+  w->failed_to_start = false;
+  w->epoch = UINT64_MAX;
   r->filling = w;
   return true;
 }
@@ -83,7 +84,7 @@ ring_whole_pages (const struct ring *r, uint64_t offset, uint64_t length)
 }
 
 enum ring_result
-ring_add (struct ring *r, uint64_t offset, uint64_t length)
+ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
 {
   struct extent e = ring_whole_pages (r, offset, length);
   bool sealed = false;
@@ -103,6 +104,8 @@ ring_add (struct ring *r, uint64_t offset, uint64_t length)
       return RING_FULL;
   }
   r->filling->requests++;
+  if (epoch < r->filling->epoch)
+    r->filling->epoch = epoch;
 
   if (r->filling->set.bytes >= r->window_size ||
       r->filling->set.nr >= WINDOW_MAX_EXTENTS)
@@ -152,6 +155,16 @@ ring_unstarted (const struct ring *r)
   return NULL;
 }
 
+const struct window *
+ring_newest (const struct ring *r)
+{
+  const struct window *w, *newest = NULL;
+
+  STAILQ_FOREACH (w, &r->sealed, next)
+    newest = w;
+  return newest;
+}
+
 struct window *
 ring_take (struct ring *r)
 {
@@ -183,7 +196,8 @@ ring_is_empty (const struct ring *r)
 }
 
 void
-ring_subtract_from (const struct ring *r, struct extent_set *s)
+ring_subtract_from (const struct ring *r, struct extent_set *s,
+                    const struct window *except)
 {
   const struct window *w;
 
@@ -191,6 +205,26 @@ ring_subtract_from (const struct ring *r, struct extent_set *s)
     extent_set_subtract (s, &r->filling->set);
   STAILQ_FOREACH (w, &r->sealed, next)
     extent_set_subtract (s, &w->set);
-  STAILQ_FOREACH (w, &r->taken, next)
-    extent_set_subtract (s, &w->set);
+  STAILQ_FOREACH (w, &r->taken, next) {
+    if (w != except)
+      extent_set_subtract (s, &w->set);
+  }
+}
+
+int
+ring_add_to (const struct ring *r, struct extent_set *s)
+{
+  const struct window *w;
+
+  if (r->filling && extent_set_union (s, &r->filling->set) == -1)
+    return -1;
+  STAILQ_FOREACH (w, &r->sealed, next) {
+    if (extent_set_union (s, &w->set) == -1)
+      return -1;
+  }
+  STAILQ_FOREACH (w, &r->taken, next) {
+    if (extent_set_union (s, &w->set) == -1)
+      return -1;
+  }
+  return 0;
 }

@@ -29,8 +29,9 @@ struct window {
   struct extent_set set; /* what was touched, page aligned */
   uint64_t serial;       /* 1 for the first window sealed, 2, ... */
   uint64_t requests;     /* calls of ring_add that it absorbed */
-  uint64_t epoch;        /* ring's epoch when the window was begun */
+  uint64_t epoch;        /* the least that ring_add was given for it */
   bool started;          /* for the user: writeback was started */
+  bool failed_to_start;  /* for the user: it must be started again */
 };
 
 STAILQ_HEAD (window_queue, window);
@@ -52,7 +53,6 @@ struct ring {
   struct window_queue taken; /* held by callers */
   struct window_queue free;
   uint64_t serial; /* of the window sealed last */
-  uint64_t epoch;  /* the owner raises it; see evictor.c */
 };
 
 enum ring_result {
@@ -81,9 +81,11 @@ struct extent ring_whole_pages (const struct ring *r, uint64_t offset,
 /* Add [offset, offset+length), in bytes, 0 < length <= window_size, to
  * the filling window, widened to whole pages, beginning a new window
  * where there is none.  The window is sealed before the extent where that would
- * grow it past window_size, and after it where it has become full.
+ * grow it past window_size, and after it where it has become full.  "epoch" is
+ * when the extent was touched, in the owner's history.
  */
-enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length);
+enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length,
+                           uint64_t epoch);
 
 /* Seal the filling window.  Returns false if there was nothing in it. */
 bool ring_seal (struct ring *r);
@@ -98,6 +100,9 @@ uint64_t ring_oldest_serial (const struct ring *r);
  */
 struct window *ring_unstarted (const struct ring *r);
 
+/* The window sealed last, if it is still in the ring, or NULL. */
+const struct window *ring_newest (const struct ring *r);
+
 /* Take the oldest sealed window out of the ring, or NULL.  Its slot is
  * not free before ring_give_back.
  */
@@ -109,7 +114,13 @@ void ring_give_back (struct ring *r, struct window *w);
 /* Whether nothing is filling, sealed or taken. */
 bool ring_is_empty (const struct ring *r);
 
-/* Take all extents that are filling, sealed or taken out of "s". */
-void ring_subtract_from (const struct ring *r, struct extent_set *s);
+/* Take all extents that are filling, sealed or taken out of "s", but for those
+ * of the window "except", which may be NULL.
+ */
+void ring_subtract_from (const struct ring *r, struct extent_set *s,
+                         const struct window *except);
+
+/* Add them all to "s".  Returns as extent_set_union. */
+int ring_add_to (const struct ring *r, struct extent_set *s);
 
 #endif /* FILE_WINDOW_H */

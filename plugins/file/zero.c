@@ -86,7 +86,7 @@ blkzeroout (struct connection *c, uint64_t offset, uint64_t count)
 struct request {
   uint64_t count, offset;
   bool fua;
-  uint64_t mark; /* wberr_mark from before the change */
+  struct wberr_write write;
   struct edges edges;
 };
 
@@ -134,7 +134,7 @@ finish (struct connection *c, struct request *rq, enum result r)
   switch (r) {
   case DONE:
     return connection_zeroed (c, &rq->edges, rq->count, rq->offset, rq->fua,
-                              rq->mark);
+                              rq->write.mark);
   case NEXT:
     errno = EOPNOTSUPP;
     return -1;
@@ -173,9 +173,9 @@ climb (struct connection *c, const struct request *rq, bool may_trim, bool fast)
 static void
 begin (struct connection *c, struct request *rq)
 {
-  rq->mark = wberr_mark (&c->disk->errors);
   extent_map_change_begins (&c->disk->map);
-  wberr_write_begins (&c->disk->errors);
+  wberr_write_begins (&c->disk->errors, &rq->write, rq->offset, rq->count,
+                      rq->fua);
   connection_zero_begins (c, &rq->edges, rq->count, rq->offset);
 }
 
@@ -183,7 +183,7 @@ static void
 end (struct connection *c, struct request *rq)
 {
   connection_zero_ends (c, &rq->edges);
-  wberr_write_ends (&c->disk->errors);
+  wberr_write_ends (&c->disk->errors, &rq->write);
   extent_map_change_ends (&c->disk->map);
 }
 

@@ -1,0 +1,155 @@
+/* Reading past the page cache: alignment and bounce buffers.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "direct.h"
+#include "reopen.h"
+
+/* Enough for every disk that is made, where the kernel does not tell. */
+#define USUAL_ALIGN 4096
+
+/* Each thread's bounce buffer.  nbdkit's own buffers are not aligned, and
+ * larger requests are read in pieces.
+ */
+#define BUFFER_SIZE (256 * 1024)
+
+static pthread_key_t buffer_key;
+static pthread_once_t buffer_once = PTHREAD_ONCE_INIT;
+static bool have_key;
+
+static void
+make_key (void)
+{
+  have_key = pthread_key_create (&buffer_key, free) == 0;
+}
+
+/* Returns NULL with errno. */
+static char *
+thread_buffer (void)
+{
+  char *buffer;
+
+  pthread_once (&buffer_once, make_key);
+  if (!have_key) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  buffer = pthread_getspecific (buffer_key);
+  if (buffer == NULL) {
+    buffer = aligned_alloc (USUAL_ALIGN, BUFFER_SIZE);
+    if (buffer && pthread_setspecific (buffer_key, buffer) != 0) {
+      free (buffer);
+      buffer = NULL;
+      errno = ENOMEM;
+    }
+  }
+  return buffer;
+}
+
+void
+direct_forget_buffer (void)
+{
+  if (!have_key)
+    return;
+  free (pthread_getspecific (buffer_key));
+  pthread_key_delete (buffer_key);
+  have_key = false;
+}
+
+/* The kernel tells since Linux 6.1, of some file systems (ext4, XFS, f2fs,
+ * block devices) and not of others.  0 means that there is no direct I/O for
+ * this file, although it can be opened for it: it is encrypted, say.
+ */
+static int
+ask_alignment (struct direct *d)
+{
+#ifdef STATX_DIOALIGN
+  struct statx stx;
+
+  if (statx (d->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == -1 ||
+      !(stx.stx_mask & STATX_DIOALIGN))
+    return 0;
+  if (stx.stx_dio_mem_align == 0 || stx.stx_dio_offset_align == 0) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  d->memory_align = stx.stx_dio_mem_align;
+  d->offset_align = stx.stx_dio_offset_align;
+#endif
+  return 0;
+}
+
+int
+direct_open (struct direct *d, int fd)
+{
+  int err;
+
+  d->memory_align = d->offset_align = USUAL_ALIGN;
+  d->fd = reopen (fd, O_RDONLY | O_DIRECT);
+  if (d->fd == -1)
+    return -1;
+  if (ask_alignment (d) == 0 && d->memory_align <= USUAL_ALIGN &&
+      d->offset_align <= BUFFER_SIZE / 2)
+    return 0;
+  err = EOPNOTSUPP;
+  direct_close (d);
+  errno = err;
+  return -1;
+}
+
+void
+direct_close (struct direct *d)
+{
+  if (d->fd >= 0)
+    close (d->fd);
+  d->fd = -1;
+}
+
+static ssize_t
+read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)
+{
+  const uint64_t mask = d->offset_align - 1;
+  const uint64_t start = offset & ~mask;
+  const size_t before = offset - start;
+  char *bounce = thread_buffer ();
+  size_t length = before + count;
+  ssize_t r;
+
+  if (bounce == NULL)
+    return -1;
+  length = length > BUFFER_SIZE ? BUFFER_SIZE : (length + mask) & ~mask;
+  r = pread (d->fd, bounce, length, start);
+  if (r == -1)
+    return -1;
+  if ((size_t) r <= before)
+    return 0;
+  r -= before;
+  if ((size_t) r > count)
+    r = count;
+  memcpy (buf, bounce + before, r);
+  return r;
+}
+
+ssize_t
+direct_read (const struct direct *d, void *buf, size_t count, uint64_t offset)
+{
+  bool aligned = (((uintptr_t) buf & (d->memory_align - 1)) |
+                  ((offset | count) & (d->offset_align - 1))) == 0;
+
+  if (aligned)
+    return pread (d->fd, buf, count, offset);
+  return read_bounced (d, buf, count, offset);
+}
