@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Wrong, missing, repeated and contradictory parameters end the server as it
-# starts, at once, with one line that names the parameter and the value.
+# Wrong, missing and contradictory parameters, and our own if repeated, end the
+# server as it starts, at once, with one line that names the parameter and the
+# value.  What the stock plugin accepts is in test-drop-in.sh.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -47,10 +48,6 @@ has_words ()
 # Which file to serve: exactly one.
 refused file dir fd --
 refused file --                         cache=none
-refused file "$disk" --                 "file=$tmp/other" "file=$disk"
-refused file "$disk" --                 "$disk" "file=$disk"
-refused dir "$tmp/dir" --               "dir=$tmp/dir" "dir=$tmp/dir"
-refused dir "$tmp/dir" --               "directory=$tmp/dir" "dir=$tmp/dir"
 refused file dir --                     "file=$disk" "dir=$tmp/dir"
 refused dir file --                     "dir=$tmp/dir" "$disk"
 refused fd file --                      "$disk" fd=7 7<"$tmp/other"
@@ -68,6 +65,9 @@ for how in file file= ; do
   refused "$how" /dev/null --           file=/dev/null
 done
 refused file --                         file=
+refused file "$tmp/missing" --          "file=$tmp/missing" "file=$disk"
+refused file "$tmp/gone" --             "file=$disk" "file=$tmp/gone"
+refused dir "$tmp/gone" --              "dir=$tmp/gone" "dir=$tmp/dir"
 refused dir missing --                  "dir=$tmp/missing"
 refused dir "$disk" --                  "dir=$disk"
 refused dir "$tmp/fifo" --              "directory=$tmp/fifo"
@@ -84,22 +84,18 @@ refused dirfd 7 --                      dirfd=7 7<"$disk"
 
 # How to serve it.
 refused cache bogus --                  "$disk" cache=bogus
-refused cache none --                   "$disk" cache=none cache=none
-refused cache default --                "$disk" cache=none cache=default
-refused cache reduce-memory-pressure false -- \
-  "$disk" cache=none reduce-memory-pressure=false
-refused cache default reduce-memory-pressure -- \
-  "$disk" reduce-memory-pressure=true cache=default
+for cache in cache={default,none} reduce-memory-pressure={true,false}; do
+  refused "$cache" cache=preserve --    "$disk" cache=preserve "$cache"
+  refused "$cache" cache=preserve --    "$disk" "$cache" cache=preserve
+done
+refused cache=none cache=preserve -- \
+  "$disk" cache=default cache=none cache=preserve
 refused reduce-memory-pressure maybe -- "$disk" reduce-memory-pressure=maybe
-refused reduce-memory-pressure true -- \
-  "$disk" reduce-memory-pressure=true reduce-memory-pressure=true
 refused symlinks bogus follow --        "dir=$tmp/dir" symlinks=bogus
 refused symlinks refuse dir= --         "$disk" symlinks=refuse
 refused symlinks follow -- \
   "dir=$tmp/dir" symlinks=refuse symlinks=follow
 refused fadvise bogus --                "$disk" fadvise=bogus
-refused fadvise random -- \
-  "$disk" fadvise=normal fadvise=random
 
 for bad in 0 1025 x -1 8x '' 99999999999999999999; do
   refused cache-windows "$bad" --       "$disk" cache=none "cache-windows=$bad"
@@ -117,6 +113,12 @@ for cache in cache=default reduce-memory-pressure=false fadvise=normal; do
   refused cache-window-size 2M cache=none -- \
     "$disk" "$cache" cache-window-size=2M
 done
+
+refused cache-windows 4 cache=none -- \
+  "$disk" cache=none cache-windows=4 cache=default
+refused stats second --                 "$disk" stats=- "stats=$tmp/second"
+refused stats-format json -- \
+  "$disk" stats=- stats-format=text stats-format=json
 
 refused rdelay --filter=delay --        "$disk" rdelay=1
 refused wdelay --filter=delay --        "$disk" wdelay=100ms

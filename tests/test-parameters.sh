@@ -56,6 +56,26 @@ serves '' cache-window-size=128K cache-windows=3 cache=none \
   --run "nbdcopy \"\$uri\" '$tmp/out'")
 same "$disk" "$tmp/out"
 
+# cache=preserve may be repeated as long as nothing else is asked for.
+serves '' "$disk" cache=preserve cache=preserve
+serves '' "$disk" cache=none cache-windows=0x10
+
+# The last cache= decides whether there are windows to set.
+serves '' "$disk" cache=default cache-windows=4 reduce-memory-pressure=true
+
+# Users see the name that they gave, not what it was a link to.
+ln -s dir/disk "$tmp/link"
+ln -s dir "$tmp/folder"
+start_nbdkit file "$tmp/link" stats="$tmp/stats"
+limited nbdcopy "$uri" null:
+stop_nbdkit
+grep -qF "$tmp/link" "$tmp/stats" || fail "the name: $(<"$tmp/stats")"
+start_nbdkit file dir="$tmp/folder"
+! limited nbdcopy "nbd+unix:///missing?socket=$tmp/sock" null: 2>/dev/null ||
+  fail 'serves what is not there'
+stop_nbdkit
+grep -qF "$tmp/folder/missing" "$tmp/log" || fail 'the name in a message'
+
 # fd= is written through, too.
 truncate -s 300001 "$tmp/new"
 start_nbdkit file fd=7 cache=none 7<>"$tmp/new"

@@ -228,12 +228,12 @@ exports_open (const char *export_name, bool readonly, char **name,
     if (check_export_name (export_name) == -1)
       return -1;
     if (options.source == SOURCE_DIR)
-      r = asprintf (name, "%s/%.256s", options.path, export_name);
+      r = asprintf (name, "%s/%.256s", options.name, export_name);
     else
       r = asprintf (name, "dirfd %d/%.256s", options.fd, export_name);
   }
   else if (options.source == SOURCE_FILE)
-    r = asprintf (name, "%s", options.path);
+    r = asprintf (name, "%s", options.name);
   else
     r = asprintf (name, "fd %d", options.fd);
   if (r == -1) {

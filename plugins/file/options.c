@@ -1,7 +1,8 @@
 /* Options: the command line parameters, their checks and help text.
  *
- * Each parameter is one row of a table: its name, and the function that
- * takes its value.
+ * Each parameter is one row of a table: its name, the function that takes
+ * its value, and whether it may be repeated.  Those of the stock plugin take
+ * what it takes; about our own we are strict.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -125,16 +126,13 @@ parse_choice (const char *key, const char *value, const struct choice *c)
   return -1;
 }
 
-/* Not nbdkit_parse_int, whose message does not show the value. */
+/* Also hexadecimal (0x) and octal (0), as everywhere in nbdkit. */
 static int
-parse_number (const char *value, long min, long max, int *r)
+parse_number (const char *key, const char *value, int min, int max, int *r)
 {
-  char *end;
-  long n;
+  int n;
 
-  errno = 0;
-  n = strtol (value, &end, 10);
-  if (end == value || *end != '\0' || errno || n < min || n > max)
+  if (nbdkit_parse_int (key, value, &n) == -1 || n < min || n > max)
     return -1;
   *r = n;
   return 0;
@@ -142,13 +140,13 @@ parse_number (const char *value, long min, long max, int *r)
 
 /* ---- one function a parameter ---- */
 
-/* There can be only one source, and it can be given only once. */
+/* There can be only one source; repeated, it is the last of its kind. */
 static int
 set_source (const char *key, const char *value, enum source source)
 {
-  if (source_key) {
+  if (source_key && options.source != source) {
     nbdkit_error ("%s=%s: %s= was given before; exactly one of file=, dir=, "
-                  "fd= and dirfd= is needed, once",
+                  "fd= and dirfd= is needed",
                   key, value, source_key);
     return -1;
   }
@@ -157,6 +155,9 @@ set_source (const char *key, const char *value, enum source source)
   return 0;
 }
 
+/* Symbolic links are followed once, here: where one points to later is of no
+ * importance, nor is the current folder, which nbdkit leaves.
+ */
 static int
 set_path (const char *key, const char *value, enum source source)
 {
@@ -166,11 +167,16 @@ set_path (const char *key, const char *value, enum source source)
     nbdkit_error ("%s=: the name is empty", key);
     return -1;
   }
-  /* Not nbdkit_realpath: the name of a symbolic link stays the name, and
-   * what it points to is looked up when a client connects.
-   */
-  options.path = nbdkit_absolute_path (value);
-  return options.path ? 0 : -1;
+  free (options.path);
+  free (options.name);
+  options.name = NULL;
+  options.path = realpath (value, NULL);
+  if (options.path == NULL) {
+    nbdkit_error ("%s=%s: %m", key, value);
+    return -1;
+  }
+  options.name = nbdkit_absolute_path (value);
+  return options.name ? 0 : -1;
 }
 
 static int
@@ -190,7 +196,7 @@ set_descriptor (const char *key, const char *value, enum source source)
 {
   if (set_source (key, value, source) == -1)
     return -1;
-  if (parse_number (value, 3, INT_MAX, &options.fd) == -1) {
+  if (parse_number (key, value, 3, INT_MAX, &options.fd) == -1) {
     nbdkit_error ("%s=%s: must be the number of a file descriptor greater "
                   "than 2: nbdkit itself uses 0, 1 and 2",
                   key, value);
@@ -211,13 +217,14 @@ set_dirfd (const char *key, const char *value)
   return set_descriptor (key, value, SOURCE_DIRFD);
 }
 
-/* cache=none and reduce-memory-pressure=true may both be given, as long
- * as they agree.
+/* cache= and reduce-memory-pressure= are two names of one switch: whichever
+ * comes last counts.  But cache=preserve, which is ours, is not taken back.
  */
 static int
 set_cache_mode (const char *key, const char *value, enum cache_mode mode)
 {
-  if (cache_key && options.cache != mode) {
+  if (cache_key && options.cache != mode &&
+      (options.cache == CACHE_PRESERVE || mode == CACHE_PRESERVE)) {
     nbdkit_error ("%s=%s: contradicts %s=%s, given before", key, value,
                   cache_key, cache_value);
     return -1;
@@ -268,7 +275,7 @@ set_symlinks (const char *key, const char *value)
 static int
 set_cache_windows (const char *key, const char *value)
 {
-  if (parse_number (value, 1, MAX_WINDOWS, &options.cache_windows) == -1) {
+  if (parse_number (key, value, 1, MAX_WINDOWS, &options.cache_windows) == -1) {
     nbdkit_error ("%s=%s: must be a number from 1 to %d", key, value,
                   MAX_WINDOWS);
     return -1;
@@ -331,26 +338,29 @@ set_delay (const char *key, const char *value)
   return -1;
 }
 
+enum { ONCE = false, REPEATABLE = true };
+
 static struct parameter {
   const char *key;
   int (*set) (const char *key, const char *value);
+  bool repeatable;
   bool given;
 } parameters[] = {
-  { "file", set_file, false },
-  { "dir", set_dir, false },
-  { "directory", set_dir, false },
-  { "fd", set_fd, false },
-  { "dirfd", set_dirfd, false },
-  { "symlinks", set_symlinks, false },
-  { "cache", set_cache, false },
-  { "reduce-memory-pressure", set_reduce_memory_pressure, false },
-  { "fadvise", set_fadvise, false },
-  { "cache-windows", set_cache_windows, false },
-  { "cache-window-size", set_cache_window_size, false },
-  { "stats", set_stats, false },
-  { "stats-format", set_stats_format, false },
-  { "rdelay", set_delay, false },
-  { "wdelay", set_delay, false },
+  { "file", set_file, REPEATABLE, false },
+  { "dir", set_dir, REPEATABLE, false },
+  { "directory", set_dir, REPEATABLE, false },
+  { "fd", set_fd, ONCE, false },
+  { "dirfd", set_dirfd, ONCE, false },
+  { "symlinks", set_symlinks, ONCE, false },
+  { "cache", set_cache, REPEATABLE, false },
+  { "reduce-memory-pressure", set_reduce_memory_pressure, REPEATABLE, false },
+  { "fadvise", set_fadvise, REPEATABLE, false },
+  { "cache-windows", set_cache_windows, ONCE, false },
+  { "cache-window-size", set_cache_window_size, ONCE, false },
+  { "stats", set_stats, ONCE, false },
+  { "stats-format", set_stats_format, ONCE, false },
+  { "rdelay", set_delay, REPEATABLE, false },
+  { "wdelay", set_delay, REPEATABLE, false },
 };
 
 int
@@ -363,7 +373,7 @@ options_set (const char *key, const char *value)
 
     if (strcmp (key, p->key) != 0)
       continue;
-    if (p->given) {
+    if (p->given && !p->repeatable) {
       nbdkit_error ("%s=%s: %s= was given before", key, value, key);
       return -1;
     }
@@ -403,7 +413,7 @@ static int
 check_source (void)
 {
   char number[16];
-  const char *value = options.path;
+  const char *value = options.name;
   struct stat st;
   int r;
 
@@ -475,6 +485,7 @@ options_check (void)
 void
 options_free (void)
 {
+  free (options.name);
   free (options.path);
   free (options.stats);
 }

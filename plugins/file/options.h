@@ -34,7 +34,8 @@ enum symlinks {
 
 struct options {
   enum source source;
-  char *path; /* SOURCE_FILE and SOURCE_DIR: absolute */
+  char *name; /* SOURCE_FILE and SOURCE_DIR: as given, absolute; for messages */
+  char *path; /* the same without symbolic links, which is what is opened */
   int fd;     /* SOURCE_FD and SOURCE_DIRFD */
   enum cache_mode cache;
   enum symlinks symlinks;
@@ -48,7 +49,11 @@ struct options {
 /* Written while nbdkit reads the command line, constant afterwards. */
 extern struct options options;
 
-/* Take one key=value.  Returns 0, or -1 with nbdkit_error called. */
+/* Take one key=value, which must live as long as nbdkit.  Whatever a stock
+ * file plugin (nbdkit 1.32 and later) accepts is accepted and means the same;
+ * so its parameters may be repeated, and the last one counts.  Returns 0, or
+ * -1 with nbdkit_error called.
+ */
 int options_set (const char *key, const char *value);
 
 /* Check that all parameters together make sense and that what is to be

@@ -42,6 +42,10 @@ check_sense (void)
     broken ("nothing to serve was accepted");
   if ((options.path != NULL) == (options.fd != -1))
     broken ("both a name and a descriptor, or none");
+  if ((options.path != NULL) != (options.name != NULL))
+    broken ("a path without a name for messages, or a name without a path");
+  if (options.path && (options.path[0] != '/' || options.name[0] != '/'))
+    broken ("a name that depends on the current folder");
   if (options.cache_windows < 1 || options.cache_windows > MAX_WINDOWS)
     broken ("cache-windows");
   if (options.cache_window_size < MIN_WINDOW_SIZE ||
@@ -61,7 +65,7 @@ check_sense (void)
 static bool
 is_safe (const char *key, const char *value)
 {
-  return strstr (key, "fd") == NULL || atoi (value) > 100;
+  return strstr (key, "fd") == NULL || strtol (value, NULL, 0) > 100;
 }
 
 int

@@ -8,6 +8,7 @@
 #include <config.h>
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,22 @@ nbdkit_absolute_path (const char *path)
       asprintf (&whole, "%s/%s", here, path) == -1)
     return NULL;
   return whole;
+}
+
+int
+nbdkit_parse_int (const char *what, const char *s, int *r)
+{
+  char *end;
+  long n;
+
+  errno = 0;
+  n = strtol (s, &end, 0);
+  if (end == s || *end != '\0' || errno || n < INT_MIN || n > INT_MAX) {
+    nbdkit_error ("%s: not a number: \"%s\"", what, s);
+    return -1;
+  }
+  *r = n;
+  return 0;
 }
 
 int
