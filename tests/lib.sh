@@ -351,3 +351,19 @@ mounted ()
   mount -t "$1" -o loop "$image" "$mounted" ||
     skip "the kernel cannot mount $1"
 }
+
+# overlay TYPE SIZE: overlayfs over a new file system of this type, at $mounted;
+# what it writes is in the folder $upper.
+overlay ()
+{
+  local below
+
+  mounted "$1" "$2"
+  below=$mounted
+  mounted=$tmp/overlay-$1-$2
+  upper=$below/upper
+  mkdir "$below/lower" "$upper" "$below/work" "$mounted"
+  mounts+=("$mounted")
+  mount -t overlay -o "lowerdir=$below/lower,upperdir=$upper,workdir=$below/work" \
+    none "$mounted" || skip "the kernel cannot mount overlayfs over $1"
+}

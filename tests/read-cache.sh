@@ -24,6 +24,16 @@ read_ahead ()
   echo $((kb * 1024))
 }
 
+# Whether a process would be told of SIGTERM (bit 15 of 64), as residency -w is
+# when it has begun to watch.
+catches_term ()
+{
+  local mask
+
+  mask=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status") &&
+    (((16#$mask >> 14) & 1))
+}
+
 # watched FILE LIMIT COMMAND...: the most that was cached while it ran.  What is
 # in the cache at first, because the test put it there ($warm), has one second
 # to go.
@@ -34,6 +44,8 @@ watched ()
   { sleep "${warm:-0}"; exec "$builddir/residency" -w "$file"; } >"$tmp/most" &
   watcher=$!
   pids+=("$watcher")
+  [ "${warm:-0}" != 0 ] || eventually 10 catches_term "$watcher" ||
+    fail 'nobody watches'
   limited "${@:3}" >"$tmp/out" 2>&1 || fail "${*:3}: $(<"$tmp/out")"
   kill "$watcher"
   wait "$watcher" || fail "${*:3}: it was too short to be watched"

@@ -27,7 +27,7 @@ flush (struct wberr *e, wberr_cursor *cursor, int err)
 {
   struct wberr_flush f;
 
-  wberr_flush_begins (e, &f);
+  wberr_flush_begins (e, &f, 3);
   return wberr_flush_ends (e, &f, cursor, err);
 }
 
@@ -37,7 +37,7 @@ hear (struct wberr *e, int err)
 {
   struct wberr_listener l;
 
-  wberr_listening_begins (e, &l);
+  wberr_listening_begins (e, &l, 4);
   wberr_listening_ends (e, &l, err);
 }
 
@@ -140,6 +140,27 @@ a_write_in_progress_is_not_forgotten (void **state)
   wberr_free (&e);
 }
 
+/* The same if what its flush hears comes on top of what was noted before. */
+static void
+a_second_error_is_not_covered_by_the_first (void **state)
+{
+  struct wberr e;
+  struct wberr_flush f;
+  struct wberr_write w;
+  wberr_cursor a;
+
+  wberr_init (&e, deaf_witness ());
+  atomic_init (&a, wberr_sample (&e));
+  hear (&e, EIO);
+  wberr_flush_begins (&e, &f, 3);
+  wberr_write_begins (&e, &w, 0, 4096, false);
+  assert_int_equal (wberr_flush_ends (&e, &f, &a, EIO), EIO);
+  wberr_write_ends (&e, &w);
+  assert_int_equal (flush (&e, &a, 0), EIO);
+  assert_int_equal (flush (&e, &a, 0), 0);
+  wberr_free (&e);
+}
+
 /* It tells of its errors itself. */
 static void
 a_fua_write_is_not_suspected (void **state)
@@ -187,7 +208,7 @@ a_flush_waits_for_those_who_listen (void **state)
 
   wberr_init (&e, -1);
   atomic_init (&a, wberr_sample (&e));
-  wberr_listening_begins (&e, &late.l);
+  wberr_listening_begins (&e, &late.l, 4);
   assert_int_equal (pthread_create (&thread, NULL, hear_late, &late), 0);
   assert_int_equal (flush (&e, &a, 0), EIO);
   pthread_join (thread, NULL);
@@ -229,6 +250,7 @@ main (void)
     cmocka_unit_test (a_flush_tells_the_others),
     cmocka_unit_test (a_deaf_witness_is_not_believed),
     cmocka_unit_test (a_write_in_progress_is_not_forgotten),
+    cmocka_unit_test (a_second_error_is_not_covered_by_the_first),
     cmocka_unit_test (a_fua_write_is_not_suspected),
     cmocka_unit_test (a_flush_waits_for_those_who_listen),
     cmocka_unit_test (writes_are_known_while_they_last),

@@ -234,6 +234,7 @@ tell_fua (struct connection *c, wberr_mark begun)
   int err;
 
   wberr_listen (&c->disk->errors);
+  wberr_wait_for_listeners (&c->disk->errors, c->fd);
   err = wberr_next (&c->disk->errors, &c->fua_cursor);
   if (err == 0)
     err = wberr_since (&c->disk->errors, begun);
@@ -379,7 +380,7 @@ sync_fua (struct connection *c)
   struct wberr_listener l;
   int r, err;
 
-  wberr_listening_begins (&c->disk->errors, &l);
+  wberr_listening_begins (&c->disk->errors, &l, c->fd);
   r = fdatasync (c->fd);
   err = errno;
   wberr_listening_ends (&c->disk->errors, &l, r == -1 ? err : 0);
@@ -418,7 +419,7 @@ write_dsync (struct connection *c, const char *buf, uint32_t count,
   struct wberr_listener l;
   int r, err;
 
-  wberr_listening_begins (&c->disk->errors, &l);
+  wberr_listening_begins (&c->disk->errors, &l, c->fd);
   r = write_fully (c, buf, count, offset, RWF_DSYNC);
   err = errno;
   wberr_listening_ends (&c->disk->errors, &l,
@@ -477,6 +478,22 @@ write_fua (struct connection *c, struct wberr_write *w, const char *buf,
   return -1;
 }
 
+/* The page at "offset" was written just now.  Without an evictor, which learns
+ * by itself, find out whether the witness hears.
+ */
+static void
+learn (struct connection *c, uint64_t offset)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE);
+  struct pagecache *pages = &c->disk->pages;
+
+  if (atomic_load (&pages->count) != UNPROVEN)
+    return;
+  pagecache_learn (pages, c->fd, offset / page * page, page);
+  if (atomic_load (&pages->count) == PROVEN)
+    wberr_trust_witness (&c->disk->errors);
+}
+
 int
 connection_write (struct connection *c, const void *buf, uint32_t count,
                   uint64_t offset, bool fua)
@@ -494,6 +511,8 @@ connection_write (struct connection *c, const void *buf, uint32_t count,
     wberr_write_ends (&c->disk->errors, &w);
   }
   extent_map_change_ends (&c->disk->map);
+  if (c->disk->evictor == NULL && r == 0)
+    learn (c, offset);
   return r;
 }
 
@@ -508,7 +527,7 @@ connection_flush (struct connection *c)
 
   if (ev)
     last = evictor_flush_begins (ev);
-  wberr_flush_begins (errors, &f);
+  wberr_flush_begins (errors, &f, c->fd);
   err = fdatasync (c->fd) == -1 ? errno : 0;
   err = wberr_flush_ends (errors, &f, &c->flush_cursor, err);
   wberr_next (errors, &c->fua_cursor);

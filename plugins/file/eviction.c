@@ -241,7 +241,7 @@ wait_for_window (struct evictor *ev, struct window *w, bool redirtied)
     return 0;
   pthread_mutex_unlock (&ev->lock);
   learn (ev, &w->set);
-  wberr_listening_begins (ev->config.errors, &l);
+  wberr_listening_begins (ev->config.errors, &l, ev->fd);
   if (waits_by_range (ev))
     err = wait_for_extents (
       ev, &w->set, redirtied || !w->started || w->failed_to_start, &where);
@@ -316,7 +316,7 @@ try_sync (struct evictor *ev, struct extent_set *left)
   struct wberr_listener l;
   int err;
 
-  wberr_listening_begins (ev->config.errors, &l);
+  wberr_listening_begins (ev->config.errors, &l, ev->fd);
   err = sync_disk (ev);
   wberr_listening_ends (ev->config.errors, &l, err);
   if (err) {
@@ -618,7 +618,7 @@ eviction_collect_error (struct evictor *ev)
 
   if (!waits_by_range (ev))
     return false;
-  wberr_listening_begins (ev->config.errors, &l);
+  wberr_listening_begins (ev->config.errors, &l, ev->fd);
   err = wberr_ask (ev->fd);
   wberr_listening_ends (ev->config.errors, &l, err);
   if (err)

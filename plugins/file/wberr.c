@@ -117,29 +117,29 @@ wberr_listen (struct wberr *e)
 
 /* Lock held. */
 static void
-add_listener (struct wberr *e, struct wberr_listener *l)
+add_listener (struct wberr *e, struct wberr_listener *l, int fd)
 {
+  l->fd = fd;
+  l->listed = true;
   l->serial = ++e->listener_serial;
   TAILQ_INSERT_TAIL (&e->listeners, l, others);
 }
 
-/* With a witness each connection has a description of its own, and nobody
- * waits for listeners.
- */
 void
-wberr_listening_begins (struct wberr *e, struct wberr_listener *l)
+wberr_listening_begins (struct wberr *e, struct wberr_listener *l, int fd)
 {
-  if (e->witness >= 0)
+  l->listed = false;
+  if (atomic_load (&e->witness_hears))
     return;
   pthread_mutex_lock (&e->lock);
-  add_listener (e, l);
+  add_listener (e, l, fd);
   pthread_mutex_unlock (&e->lock);
 }
 
 static void
 remove_listener (struct wberr *e, struct wberr_listener *l)
 {
-  if (e->witness >= 0)
+  if (!l->listed)
     return;
   pthread_mutex_lock (&e->lock);
   TAILQ_REMOVE (&e->listeners, l, others);
@@ -155,18 +155,33 @@ wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err)
   remove_listener (e, l);
 }
 
-/* Wait for those who have begun to listen before now: what they have heard
- * is noted then.
+/* Whether one that began before "last" may have used up what "fd" had to tell.
+ * Lock held.
  */
-static void
-wait_for_listeners (struct wberr *e)
+static bool
+others_listen (const struct wberr *e, int fd, uint64_t last)
 {
   const struct wberr_listener *l;
+
+  TAILQ_FOREACH (l, &e->listeners, others) {
+    if (l->serial > last)
+      return false;
+    if (l->fd == fd || e->witness == -1)
+      return true;
+  }
+  return false;
+}
+
+void
+wberr_wait_for_listeners (struct wberr *e, int fd)
+{
   uint64_t last;
 
+  if (atomic_load (&e->witness_hears))
+    return;
   pthread_mutex_lock (&e->lock);
   last = e->listener_serial;
-  while ((l = TAILQ_FIRST (&e->listeners)) != NULL && l->serial <= last)
+  while (others_listen (e, fd, last))
     pthread_cond_wait (&e->quiet, &e->lock);
   pthread_mutex_unlock (&e->lock);
 }
@@ -260,7 +275,7 @@ wberr_add_writes (struct wberr *e, struct extent_set *set)
 /* ---- a flush ---- */
 
 void
-wberr_flush_begins (struct wberr *e, struct wberr_flush *f)
+wberr_flush_begins (struct wberr *e, struct wberr_flush *f, int fd)
 {
   const struct wberr_write *w;
 
@@ -272,22 +287,24 @@ wberr_flush_begins (struct wberr *e, struct wberr_flush *f)
       break;
     }
   }
-  if (e->witness == -1)
-    add_listener (e, &f->listener);
+  add_listener (e, &f->listener, fd);
   pthread_mutex_unlock (&e->lock);
 }
 
-/* fdatasync reported an error that the witness does not hear now.  It is the
- * one that the connection is about to be told of, if there is one and if its
- * description is its own.  If not, nobody else knows of it: the witness is
- * deaf, or it was not about pages (a device that could not empty its cache,
- * say), and others may have lost data too.
+/* fdatasync reported an error that the witness does not hear now.  If there is
+ * one that the connection is about to be told of, its description is its own,
+ * and no write is in progress that it may be about, one telling is enough for
+ * both.  If not, nobody else knows of it: the witness is deaf, or it was not
+ * about pages (a device that could not empty its cache, say).
  */
 static void
 note_if_new (struct wberr *e, const wberr_cursor *cursor, int err)
 {
+  const bool hears = atomic_load (&e->witness_hears);
+
   pthread_mutex_lock (&e->lock);
-  if (e->witness == -1 || atomic_load (cursor) == atomic_load (&e->latest))
+  if (atomic_load (cursor) == atomic_load (&e->latest) ||
+      (!hears && (e->witness == -1 || !TAILQ_EMPTY (&e->writes))))
     note_locked (e, err);
   pthread_mutex_unlock (&e->lock);
 }
@@ -319,8 +336,7 @@ wberr_flush_ends (struct wberr *e, struct wberr_flush *f, wberr_cursor *cursor,
   if (!listen_to_witness (e) && err)
     note_if_new (e, cursor, err);
   remove_listener (e, &f->listener);
-  if (e->witness == -1)
-    wait_for_listeners (e);
+  wberr_wait_for_listeners (e, f->listener.fd);
   noted = tell (e, f, cursor);
   return err ? err : noted;
 }

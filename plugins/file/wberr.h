@@ -44,10 +44,14 @@ struct wberr_write {
   bool fua;                         /* tells of its errors by itself */
 };
 
-/* A system call in progress that may use up what a description has to tell. */
+/* A system call in progress that may use up what a description has to tell.
+ * Belongs to the request's thread.
+ */
 struct wberr_listener {
   TAILQ_ENTRY (wberr_listener) others; /* guarded by the lock of wberr */
-  uint64_t serial;
+  uint64_t serial;                     /* this and below: constant */
+  int fd;
+  bool listed; /* there is no need to, if the witness hears it all */
 };
 
 struct wberr {
@@ -94,12 +98,20 @@ void wberr_trust_witness (struct wberr *e);
  */
 void wberr_listen (struct wberr *e);
 
-/* Around a system call, other than a flush's, that waits for writeback or may
- * otherwise report its errors.  "err" is what it reported, an errno value, or
- * 0.  It is noted, unless the witness hears of it or surely did before.
+/* Around a system call on "fd", other than a flush's, that waits for writeback
+ * or may otherwise report its errors.  "err" is what it reported, an errno
+ * value, or 0.  It is noted, unless the witness hears of it or surely did
+ * before.
  */
-void wberr_listening_begins (struct wberr *e, struct wberr_listener *l);
+void wberr_listening_begins (struct wberr *e, struct wberr_listener *l, int fd);
 void wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err);
+
+/* A call on "fd" has reported no error.  Another call may have used up the
+ * report, so wait until those that are in progress have noted what they hear:
+ * for the disk, that is.  Those on other descriptors are waited for only where
+ * these may share a description.  Waits for nothing where the witness hears.
+ */
+void wberr_wait_for_listeners (struct wberr *e, int fd);
 
 /* Where a new connection starts: after the latest error, or just before
  * it if no flush was told of it yet, as errseq_sample() has it.
@@ -138,8 +150,8 @@ struct wberr_flush {
   uint64_t oldest; /* serial of the oldest write that it need not cover */
 };
 
-/* The flush begins: to be called before fdatasync. */
-void wberr_flush_begins (struct wberr *e, struct wberr_flush *f);
+/* The flush begins: to be called before fdatasync on "fd". */
+void wberr_flush_begins (struct wberr *e, struct wberr_flush *f, int fd);
 
 /* The flush ends.  "err" is what fdatasync reported, an errno value, or 0.
  * Returns the errno that the client should be told of, or 0; the connection's
@@ -150,8 +162,7 @@ void wberr_flush_begins (struct wberr *e, struct wberr_flush *f);
  * flush that is told now may not have been about it: then the next flush
  * fails once more, until one begins after all such writes have ended.
  *
- * Where there is no witness, waits for those who listen on other
- * descriptions, which may be the same: for the disk, that is.
+ * Waits as wberr_wait_for_listeners.
  */
 int wberr_flush_ends (struct wberr *e, struct wberr_flush *f,
                       wberr_cursor *cursor, int err);

@@ -3,8 +3,8 @@
  * be on the disk afterwards.
  *
  *   history make FILE SEED              the file to be served
- *   history run FILE SEED URI CONTROL MODEL
- *   history check FILE MODEL CONTROL    how much of it was lost
+ *   history run FILE SEED URI CONTROL MODEL   FILE: the real one, on overlayfs
+ *   history check FILE MODEL CONTROL          how much of it was lost
  *
  * "run" and "check" print name=number pairs.  All that a history does
  * follows from the seed; when it happens does not.
@@ -80,7 +80,7 @@ static int nr_connections;
 static struct model model;
 static struct control *control;
 static const char *uri;
-static int file; /* a description of our own, to start writeback by */
+static int file; /* a description of our own: somebody else's */
 static uint64_t rng;
 
 static bool trace; /* print what happens */
@@ -489,6 +489,19 @@ start_writeback (void)
     die ("sync_file_range");
 }
 
+/* Somebody else reads the file, so that it has more in memory than the server
+ * brought there.
+ */
+static void
+read_foreign (void)
+{
+  static char buf[8 * MAX_REQUEST];
+  uint64_t offset = random_below (model.size);
+
+  if (pread (file, buf, sizeof buf, offset) == -1 && errno != EIO)
+    die ("pread");
+}
+
 /* ---- a history ---- */
 
 /* Do one thing. */
@@ -518,6 +531,8 @@ act (int *refusing)
     start_refusing ();
     *refusing = 2 + random_below (20);
   }
+  else if (dice >= 975)
+    read_foreign ();
   wait_for_answers (0);
   if (*refusing > 0 && --*refusing == 0)
     stop_refusing ();

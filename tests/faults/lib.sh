@@ -28,7 +28,9 @@ control="$tmp/control"
 disk_pid=
 fuse_pid=
 mnt="$tmp/mnt"          # where the file system is mounted
-mkdir "$mnt"
+below="$tmp/below"      # what is below it, if it is an overlay
+real=$mnt               # where the files really are
+mkdir "$mnt" "$below"
 
 # disk_says LETTER: which writes the disk refuses, see control.h.
 disk_says ()
@@ -94,7 +96,7 @@ disk_down ()
 {
   [ -n "$disk_pid" ] || return 0
   disk_says -
-  unmount "$mnt"
+  unmount_fs
   if [ -n "${device:-}" ]; then
     losetup -d "$device"
   fi
@@ -141,21 +143,44 @@ faults_cleanup ()
 
 trap faults_cleanup EXIT
 
-# make_fs TYPE: a new file system on the disk, mounted on $mnt.
+# make_fs TYPE: a new file system on the disk, mounted on $mnt.  overlay-TYPE is
+# overlayfs over one.
 make_fs ()
 {
-  need "mkfs.$1"
-  case $1 in
+  local type=${1#overlay-}
+
+  need "mkfs.$type"
+  case $type in
     ext4) mkfs.ext4 -q -F "$device" ;;
     xfs) mkfs.xfs -q -f "$device" ;;
     btrfs) mkfs.btrfs -q -f "$device" >/dev/null ;;
-  esac || fail "mkfs.$1"
+    *) fail "no such file system: $1" ;;
+  esac || fail "mkfs.$type"
   mount_fs "$1"
 }
 
 mount_fs ()
 {
-  mount -t "$1" "$device" "$mnt" || fail "cannot mount $1"
+  case $1 in
+    overlay-*) mount_overlay "${1#overlay-}" ;;
+    *) mount -t "$1" "$device" "$mnt" || fail "cannot mount $1" ;;
+  esac
+}
+
+mount_overlay ()
+{
+  mount -t "$1" "$device" "$below" || fail "cannot mount $1"
+  real=$below/upper
+  mkdir -p "$below/lower" "$real" "$below/work"
+  mount -t overlay -o "lowerdir=$below/lower,upperdir=$real,workdir=$below/work" \
+    none "$mnt" || skip "the kernel cannot mount overlayfs over $1"
+}
+
+unmount_fs ()
+{
+  unmount "$mnt"
+  unmount "$below"
+  real=$mnt
 }
 
 # number NAME WORDS: of "a=1 b=2 ...".

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # No data is lost of which its client was not told: a few random histories on
-# a disk that refuses writes, on three file systems, in each cache mode.  The
-# stock plugin loses some, or the rig could not see it.  See ./run for more.
+# a disk that refuses writes, on five file systems, in each cache mode, by name
+# and by an inherited descriptor.  The stock plugin loses some, or the rig could
+# not see it.  See ./run for more.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,11 +14,13 @@ histories=${FAULT_HISTORIES:-8}
 seed=${FAULT_SEED:-1}
 
 "$run" --histories "$histories" --seed "$seed" --plugin ours
+"$run" --histories "$histories" --seed "$seed" --fs ext4,overlay-xfs \
+  --open inherited
 
 table=$("$run" --histories 4 --seed "$seed" --plugin stock --cache none \
-  --keep-going)
+  --fs ext4,xfs,btrfs --keep-going)
 printf '%s\n' "$table"
-awk '$1 == "stock" { lost += $7 } END { exit lost == 0 }' <<<"$table" || {
+awk '$1 == "stock" { lost += $8 } END { exit lost == 0 }' <<<"$table" || {
   echo "FAIL: the stock plugin lost nothing: what is the rig good for?" >&2
   exit 1
 }

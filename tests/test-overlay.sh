@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# On overlayfs, where cachestat and sync_file_range look at an inode that has no
+# pages, cache=none keeps the page cache as small as elsewhere, preserve leaves
+# the pages of others, and it is said by which means.  With and without
+# cachestat, over two file systems.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=read-cache.sh
+. "${srcdir:-.}/read-cache.sh" || exit
+need jq
+
+size=$((256 * 1048576))
+
+# What is watched is the real file, whose pages they are.
+copies_in ()
+{
+  drop "$real"
+  start_nbdkit -v file "$disk" cache=none stats="$tmp/stats" stats-format=json
+  watched "$real" $((32 * 1048576 + 16 * 262144)) \
+    nbdcopy --flush "$tmp/src" "$uri"
+  empty_soon "$real" "$1: after copying in, connection closed"
+  stop_nbdkit
+  same "$tmp/src" "$disk"
+  jq -e '.disks[0] | .waits_by == "fdatasync" and .counts_by != "cachestat"' \
+    "$tmp/stats" >/dev/null || fail "$1: statistics: $(<"$tmp/stats")"
+  grep -q 'sync_file_range does not act here.*fdatasync' "$tmp/log" ||
+    fail "$1: not in the debug log"
+}
+
+copies_out ()
+{
+  local ahead
+
+  ahead=$(read_ahead "$disk")
+  drop "$real"
+  start_nbdkit file "$disk" cache=none
+  watched "$real" $((32 * 1048576 + 16 * 262144 + 2 * ahead)) \
+    nbdcopy --connections=1 "$uri" "$tmp/copy"
+  empty_soon "$real" "$1: after copying out"
+  stop_nbdkit
+  same "$tmp/src" "$tmp/copy"
+}
+
+# What the kernel reads ahead is there at last.
+map_is_stable ()
+{
+  "$builddir/residency" -m "$real" >"$tmp/before"
+  sleep 0.2
+  "$builddir/residency" -m "$real" | cmp -s "$tmp/before"
+}
+
+# Half of it is there before, and nothing else afterwards: not for reading, and
+# not for writing.
+preserves ()
+{
+  drop "$real"
+  dd if="$real" of=/dev/null bs=1M count=$((size / 2097152)) status=none
+  eventually 10 map_is_stable
+  start_nbdkit file "$disk" cache=preserve
+  limited nbdcopy "$uri" null: || fail "$1: preserve: cannot read"
+  limited fio --name=load --ioengine=nbd --uri="$uri" --iodepth=8 \
+    --size=$size --io_size=64m --bs=64k --rw=randwrite >"$tmp/out" 2>&1 ||
+    fail "$1: preserve: $(<"$tmp/out")"
+  stop_nbdkit
+  "$builddir/residency" -m "$real" >"$tmp/after"
+  cmp -s "$tmp/before" "$tmp/after" ||
+    fail "$1: preserve: $(paste -d '' <(fold -w 1 "$tmp/before") \
+      <(fold -w 1 "$tmp/after") | sort | uniq -c | xargs)"
+}
+
+random_file "$tmp/src" $size
+for type in ext4 xfs; do
+  overlay $type 1G
+  disk=$mounted/disk real=$upper/disk
+  truncate -s $size "$disk"
+  for under in '' "$builddir/without-cachestat"; do
+    under=(${under:+"$under"})
+    copies_in "$type ${under[*]}"
+    copies_out "$type ${under[*]}"
+    preserves "$type ${under[*]}"
+    cp "$tmp/src" "$disk"
+  done
+  umount "$mounted"
+done
