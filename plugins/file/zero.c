@@ -2,7 +2,9 @@
  *
  * Whether a method works depends on the file system, the device and the
  * kernel, and only trying tells.  One that is not supported is taken off
- * the disk's ladder for good.
+ * the disk's ladder for good.  The last rung, writing zeroes, always works:
+ * it is not left to nbdkit, which before 1.44.1 writes each 64 MiB of a
+ * longer range to the same place.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -75,22 +77,20 @@ blkzeroout (struct connection *c, uint64_t offset, uint64_t count)
 {
   uint64_t range[2] = { offset, count };
 
-  if ((offset | count) & (c->disk->sector_size - 1)) {
-    errno = EINVAL; /* not this range, but others */
-    return -1;
-  }
   return ioctl (c->fd, BLKZEROOUT, range);
 }
 
-/* A request to zero or trim. */
-struct request {
-  uint64_t count, offset;
-  bool fua;
-  struct wberr_write write;
-  struct edges edges;
-};
-
 enum result { DONE, NEXT, FAILED };
+
+/* Errors of the disk itself, which no other method would escape.  All others
+ * are taken for the method's own: the range is not aligned (EINVAL), somebody
+ * else has the device (EBUSY), a sandbox forbids it (EPERM), ...
+ */
+static bool
+is_of_disk (int err)
+{
+  return err == EIO || err == ENOSPC || err == EDQUOT;
+}
 
 /* Try one rung of the ladder, if it is still on it. */
 static enum result
@@ -112,15 +112,12 @@ try_method (struct connection *c, atomic_bool *can, method *do_it,
   if (file_debug_zero)
     nbdkit_debug ("%s: zero: %s: %" PRIu64 " bytes at offset %" PRIu64 ": %m",
                   c->disk->name, what, count, offset);
-  errno = err;
-  if (err == EOPNOTSUPP || err == ENOTTY || err == ENOSYS) {
+  if (err == EOPNOTSUPP || err == ENOTTY || err == ENOSYS)
     atomic_store (can, false);
-    return NEXT;
-  }
-  /* A range that is not aligned to the device's sectors. */
-  if (err == EINVAL && c->disk->id.is_block)
+  if (!is_of_disk (err))
     return NEXT;
 
+  errno = err;
   nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
                 c->disk->name, what, count, offset);
   connection_failed (c, err, count, offset);
@@ -128,35 +125,27 @@ try_method (struct connection *c, atomic_bool *can, method *do_it,
   return FAILED;
 }
 
-static int
-finish (struct connection *c, struct request *rq, enum result r)
-{
-  switch (r) {
-  case DONE:
-    return connection_zeroed (c, &rq->edges, rq->count, rq->offset, rq->fua,
-                              rq->write.mark);
-  case NEXT:
-    errno = EOPNOTSUPP;
-    return -1;
-  default:
-    return -1;
-  }
-}
+/* A request to zero or trim. */
+struct request {
+  uint64_t offset, count;
+  bool may_trim, fast, fua;
+  wberr_mark mark; /* of errors, from before the change */
+};
 
 static enum result
-climb (struct connection *c, const struct request *rq, bool may_trim, bool fast)
+climb_to_zero (struct connection *c, const struct request *rq, uint64_t offset,
+               uint64_t count)
 {
-  const uint64_t offset = rq->offset, count = rq->count;
   struct disk *d = c->disk;
   enum result r = NEXT;
 
-  if (may_trim)
+  if (rq->may_trim)
     r = try_method (c, &d->can_punch_hole, punch_hole, "punching a hole",
                     offset, count);
   /* On a block device the other methods may make the kernel write zeroes,
    * which is not fast.  On a file they only change the extent tree.
    */
-  if (fast && d->id.is_block)
+  if (rq->fast && d->id.is_block)
     return r;
   if (r == NEXT)
     r = try_method (c, &d->can_zero_range, zero_blocks, "zeroing blocks",
@@ -170,48 +159,126 @@ climb (struct connection *c, const struct request *rq, bool may_trim, bool fast)
   return r;
 }
 
-static void
-begin (struct connection *c, struct request *rq)
+static enum result
+climb_to_trim (struct connection *c, const struct request *rq, uint64_t offset,
+               uint64_t count)
 {
-  extent_map_change_begins (&c->disk->map);
-  wberr_write_begins (&c->disk->errors, &rq->write, rq->offset, rq->count,
-                      rq->fua);
-  connection_zero_begins (c, &rq->edges, rq->count, rq->offset);
+  return try_method (c, &c->disk->can_punch_hole, punch_hole, "punching a hole",
+                     offset, count);
 }
 
-static void
-end (struct connection *c, struct request *rq)
+/* Do without writing what one of the ladders can do. */
+static enum result
+change (struct connection *c, const struct request *rq,
+        enum result (*climb) (struct connection *c, const struct request *rq,
+                              uint64_t offset, uint64_t count),
+        uint64_t offset, uint64_t count)
 {
-  connection_zero_ends (c, &rq->edges);
-  wberr_write_ends (&c->disk->errors, &rq->write);
-  extent_map_change_ends (&c->disk->map);
+  struct disk *d = c->disk;
+  struct wberr_write write;
+  struct edges edges;
+  enum result r;
+  int err;
+
+  extent_map_change_begins (&d->map);
+  wberr_write_begins (&d->errors, &write, offset, count, rq->fua);
+  connection_zero_begins (c, &edges, count, offset);
+  r = climb (c, rq, offset, count);
+  err = errno;
+  if (r != NEXT) /* of those that failed some may be dirty, too */
+    connection_zeroed (c, &edges, count, offset, false, rq->mark);
+  connection_zero_ends (c, &edges);
+  wberr_write_ends (&d->errors, &write);
+  extent_map_change_ends (&d->map);
+  errno = err;
+  return r;
 }
 
+/* Nothing is ever written here, so that all of it is the kernel's one page of
+ * zeroes and takes no memory.
+ */
+static char zeroes[256 * 1024];
+
+/* The last rung.  The writes are in windows like all others, which go on as
+ * the range does, and account for themselves.  count may be 0.
+ */
+static int
+write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
+{
+  if (file_debug_zero && count > 0)
+    nbdkit_debug ("%s: zero: writing: %" PRIu64 " bytes at offset %" PRIu64,
+                  c->disk->name, count, offset);
+  while (count > 0) {
+    const uint32_t n = count < sizeof zeroes ? count : sizeof zeroes;
+
+    if (connection_write (c, zeroes, n, offset, false) == -1)
+      return -1;
+    offset += n;
+    count -= n;
+  }
+  return 0;
+}
+
+/* The request was done.  With FUA, put it on the disk now. */
+static int
+finish (struct connection *c, const struct request *rq)
+{
+  struct edges none = { .nr = 0 };
+
+  return connection_zeroed (c, &none, rq->count, rq->offset, rq->fua, rq->mark);
+}
+
+/* On a block device the methods take whole sectors.  The rest is written. */
 int
 zero_range (struct connection *c, uint32_t count, uint64_t offset,
             bool may_trim, bool fast, bool fua)
 {
-  struct request rq = { .count = count, .offset = offset, .fua = fua };
-  int r;
+  const struct request rq = {
+    .offset = offset,
+    .count = count,
+    .may_trim = may_trim,
+    .fast = fast,
+    .fua = fua,
+    .mark = wberr_now (&c->disk->errors),
+  };
+  const uint64_t sector = c->disk->sector_size, end = offset + count;
+  uint64_t from = (offset + sector - 1) / sector * sector;
+  uint64_t to = end / sector * sector;
+  enum result r = NEXT;
 
-  begin (c, &rq);
-  r = finish (c, &rq, climb (c, &rq, may_trim, fast));
-  end (c, &rq);
-  return r;
+  if (from < to)
+    r = change (c, &rq, climb_to_zero, from, to - from);
+  if (r == FAILED)
+    return -1;
+  if (r == NEXT && fast) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  if (r == NEXT)
+    from = to = end;
+  if (write_zeroes (c, offset, from - offset) == -1 ||
+      write_zeroes (c, to, end - to) == -1)
+    return -1;
+  return finish (c, &rq);
 }
 
 /* A hint, so it need not be done. */
 int
 zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
 {
-  struct request rq = { .count = count, .offset = offset, .fua = fua };
-  enum result r;
-  int ret;
+  const struct request rq = {
+    .offset = offset,
+    .count = count,
+    .fua = fua,
+    .mark = wberr_now (&c->disk->errors),
+  };
 
-  begin (c, &rq);
-  r = try_method (c, &c->disk->can_punch_hole, punch_hole, "punching a hole",
-                  offset, count);
-  ret = r == NEXT ? 0 : finish (c, &rq, r);
-  end (c, &rq);
-  return ret;
+  switch (change (c, &rq, climb_to_trim, offset, count)) {
+  case DONE:
+    return finish (c, &rq);
+  case NEXT:
+    return 0;
+  default:
+    return -1;
+  }
 }
