@@ -48,6 +48,7 @@ struct disk {
   atomic_bool can_zero_range;
   atomic_bool can_fallocate;
   atomic_bool can_blkzeroout;
+  atomic_bool can_discard;
   atomic_bool can_write_dsync; /* pwritev2 with RWF_DSYNC */
 
   struct stats *stats;     /* has its own atomics; NULL = none wanted */

@@ -19,6 +19,7 @@
 #include <linux/fs.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -78,6 +79,25 @@ blkzeroout (struct connection *c, uint64_t offset, uint64_t count)
   uint64_t range[2] = { offset, count };
 
   return ioctl (c->fd, BLKZEROOUT, range);
+}
+
+/* The device may forget the data.  What is read there later may be anything.
+ *
+ * The kernel takes the range out of the page cache before, and partial pages
+ * would read as zeroes until they are dropped, and then as before.  So it is
+ * only told of whole pages, which are whole sectors too.
+ */
+static int
+discard (struct connection *c, uint64_t offset, uint64_t count)
+{
+  const uint64_t page_size = sysconf (_SC_PAGESIZE);
+  const uint64_t unit = c->disk->sector_size > page_size ? c->disk->sector_size
+                                                         : page_size;
+  const uint64_t begin = (offset + unit - 1) / unit * unit;
+  const uint64_t end = (offset + count) / unit * unit;
+  uint64_t range[2] = { begin, end - begin };
+
+  return begin < end ? ioctl (c->fd, BLKDISCARD, range) : 0;
 }
 
 enum result { DONE, NEXT, FAILED };
@@ -163,8 +183,14 @@ static enum result
 climb_to_trim (struct connection *c, const struct request *rq, uint64_t offset,
                uint64_t count)
 {
-  return try_method (c, &c->disk->can_punch_hole, punch_hole, "punching a hole",
-                     offset, count);
+  struct disk *d = c->disk;
+  enum result r = try_method (c, &d->can_discard, discard, "BLKDISCARD", offset,
+                              count);
+
+  if (r == NEXT)
+    r = try_method (c, &d->can_punch_hole, punch_hole, "punching a hole",
+                    offset, count);
+  return r;
 }
 
 /* Do without writing what one of the ladders can do. */
