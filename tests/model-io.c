@@ -198,6 +198,26 @@ check (const struct way *way, uint64_t count, uint64_t offset)
   }
 }
 
+/* What was trimmed may be what it was or zeroes, and stays that.  Returns what
+ * was tried if it failed, or NULL.
+ */
+static const char *
+trim (const struct way *way, uint64_t count, uint64_t offset)
+{
+  uint64_t i;
+
+  if (way->trim (count, offset) == -1)
+    return "trim";
+  if (way->read (buf, count, offset) == -1)
+    return "read after trim";
+  for (i = 0; i < count; i++) {
+    if (buf[i] == 0)
+      model[offset + i] = 0;
+  }
+  check (way, count, offset);
+  return NULL;
+}
+
 /* Mostly short and anywhere, often in pages, sometimes long. */
 static void
 choose_range (uint64_t *count, uint64_t *offset)
@@ -233,12 +253,13 @@ one_operation (const struct way *way)
       return "write";
     memcpy (model + offset, buf, count);
   }
-  else if (what < 96) {
-    if ((what < 88 ? way->zero (count, offset, what < 83)
-                   : way->trim (count, offset)) == -1)
-      return what < 88 ? "zero" : "trim";
+  else if (what < 88) {
+    if (way->zero (count, offset, what < 83) == -1)
+      return "zero";
     memset (model + offset, 0, count);
   }
+  else if (what < 96)
+    return trim (way, count, offset);
   else if (way->flush () == -1)
     return "flush";
   return NULL;
