@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Zero and trim, on a file and on a loop device, leave the right bytes: with
-# and without a hole allowed, FAST_ZERO and FUA, aligned and not.  Where a hole
-# is allowed the blocks are freed; where it is not they stay, or are allocated.
+# Zero and trim, on a file and on loop devices with sectors of 512 and 4096
+# bytes, leave the right bytes: with and without a hole allowed, FAST_ZERO and
+# FUA, aligned and not.  Where a hole is allowed the blocks are freed; where it
+# is not they stay, or are allocated.  Only parts of sectors are written.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -113,3 +114,17 @@ need_root
 need losetup
 attach "$backing"
 exercise "$device"
+losetup -d "$device"
+attach "$backing" --sector-size 4096
+exercise "$device"
+
+start_nbdkit -v -D file.zero=1 file "$device" cache=none
+client_start "$uri"
+ask zero 5000 1000000
+client_stop
+stop_nbdkit
+for line in 'punching a hole: 995328 bytes at offset 8192' \
+  'writing: 3192 bytes at offset 5000' \
+  'writing: 1480 bytes at offset 1003520'; do
+  grep -q "zero: $line$" "$tmp/log" || fail "not as it should: $line"
+done
