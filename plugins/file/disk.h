@@ -39,6 +39,7 @@ struct disk {
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   bool rotational;
   bool is_tmpfs;
+  bool is_thin;       /* see thin.h */
   bool can_seek_hole; /* lseek knows SEEK_DATA and SEEK_HOLE */
 
   /* Methods that may work.  They start out true and are cleared by the
