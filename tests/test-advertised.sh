@@ -12,7 +12,8 @@ need nbdinfo
 "$NBDKIT" file --dump-plugin >"$tmp/plugin"
 for line in name=file file_windowed=yes thread_model=parallel \
   max_thread_model=parallel errno_is_preserved=1 magic_config_key=file \
-  file_blkdiscard=yes file_blksszget=yes file_blkzeroout=yes \
+  file_blkdiscard=yes file_blkrotational=yes file_blksszget=yes \
+  file_blkzeroout=yes file_block_size=yes file_extents=yes \
   file_falloc_fl_punch_hole=yes file_falloc_fl_zero_range=yes; do
   grep -qFx "$line" "$tmp/plugin" || fail "--dump-plugin lacks $line"
 done

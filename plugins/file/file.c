@@ -60,7 +60,9 @@ file_after_fork (void)
 static void
 file_dump_plugin (void)
 {
+  printf ("file_block_size=yes\n");
   printf ("file_blkdiscard=yes\n");
+  printf ("file_blkrotational=yes\n");
   printf ("file_blksszget=yes\n");
   printf ("file_blkzeroout=yes\n");
   printf ("file_extents=yes\n");
