@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Block status never says hole where something was written before, by whomever
 # and however: through the same connection, another, another server, or by a
-# program on the same machine; on four file systems, while the server remembers
+# program on the same machine; on six file systems, while the server remembers
 # where the holes were.
 #
 # ROUNDS=3200 SEED=7 in the environment make it longer (100,000 questions on
@@ -43,6 +43,13 @@ umount "$tmp/tmpfs"
 on "$tmp/here"
 for type in xfs btrfs; do
   mounted $type 3G
+  on "$mounted"
+  umount "$mounted"
+done
+# Here the kernel counts no page in memory, and says that what is about to be
+# stored in blocks that were allocated is not.
+for type in ext4 xfs; do
+  overlay $type 2G
   on "$mounted"
   umount "$mounted"
 done

@@ -341,12 +341,12 @@ connection_read (struct connection *c, void *buf, uint32_t count,
  * accounted for: they are dirty.
  */
 static int
-write_windowed (struct connection *c, const char *buf, uint32_t count,
-                uint64_t offset, wberr_mark begun)
+write_windowed (struct connection *c, struct wberr_write *w, const char *buf,
+                uint32_t count, uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
 
-  while (count > 0) {
+  while (true) {
     uint32_t n = chunk_length (c, count, offset);
     struct claim claim;
     int r, err;
@@ -358,19 +358,20 @@ write_windowed (struct connection *c, const char *buf, uint32_t count,
     if (r == -1)
       report_write (c, n, offset);
     if (ev) {
-      evictor_wrote (ev, &claim, offset, n, begun);
+      evictor_wrote (ev, &claim, offset, n, w->mark);
       evictor_write_ends (ev, &claim);
     }
-    if (r == -1) {
-      errno = err;
-      return -1;
-    }
+    errno = err;
+    if (r == -1 || n == count)
+      return r;
 
     buf += n;
     count -= n;
     offset += n;
+    /* What is in a window is looked after there. */
+    wberr_write_at (&c->disk->errors, w, offset,
+                    chunk_length (c, count, offset));
   }
-  return 0;
 }
 
 /* fdatasync(2) of a FUA request, on whose way errors of others may be heard. */
@@ -503,11 +504,12 @@ connection_write (struct connection *c, const void *buf, uint32_t count,
 
   extent_map_expire (&c->disk->map);
   extent_map_change_begins (&c->disk->map);
-  wberr_write_begins (&c->disk->errors, &w, offset, count, fua);
+  wberr_write_begins (&c->disk->errors, &w, offset,
+                      fua ? count : chunk_length (c, count, offset), fua);
   if (fua)
     r = write_fua (c, &w, buf, count, offset);
   else {
-    r = write_windowed (c, buf, count, offset, w.mark);
+    r = write_windowed (c, &w, buf, count, offset);
     wberr_write_ends (&c->disk->errors, &w);
   }
   extent_map_change_ends (&c->disk->map);

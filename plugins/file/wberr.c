@@ -245,6 +245,15 @@ wberr_write_begins (struct wberr *e, struct wberr_write *w, uint64_t offset,
 }
 
 void
+wberr_write_at (struct wberr *e, struct wberr_write *w, uint64_t offset,
+                uint64_t length)
+{
+  pthread_mutex_lock (&e->lock);
+  w->range = (struct extent){ offset, length };
+  pthread_mutex_unlock (&e->lock);
+}
+
+void
 wberr_write_ends (struct wberr *e, struct wberr_write *w)
 {
   pthread_mutex_lock (&e->lock);
@@ -264,7 +273,8 @@ wberr_add_writes (struct wberr *e, struct extent_set *set)
     uint64_t start = w->range.offset & ~mask;
     uint64_t end = (extent_end (&w->range) + mask) & ~mask;
 
-    r = extent_set_add (set, start, end - start);
+    if (w->range.length > 0)
+      r = extent_set_add (set, start, end - start);
     if (r == -1)
       break;
   }

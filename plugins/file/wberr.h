@@ -38,10 +38,10 @@ typedef uint64_t wberr_mark;
  */
 struct wberr_write {
   TAILQ_ENTRY (wberr_write) others; /* guarded by the lock of wberr */
-  struct extent range;              /* bytes; this and below: constant */
-  uint64_t serial;                  /* counts up in the order of beginning */
-  wberr_mark mark;                  /* when it began */
-  bool fua;                         /* tells of its errors by itself */
+  struct extent range; /* bytes, being written now: the same lock */
+  uint64_t serial;     /* constant: counts up in the order of beginning */
+  wberr_mark mark;     /* when it began */
+  bool fua;            /* tells of its errors by itself */
 };
 
 /* A system call in progress that may use up what a description has to tell.
@@ -131,12 +131,14 @@ int wberr_next (struct wberr *e, wberr_cursor *cursor);
 wberr_mark wberr_now (struct wberr *e);
 int wberr_since (struct wberr *e, wberr_mark mark);
 
-/* A request begins to make "length" bytes at "offset" dirty, and ends: it is
- * acknowledged, or has failed.  "fua": it tells its client of all errors until
- * it ends.
+/* A request begins to make "length" bytes at "offset" dirty, which may be 0,
+ * goes on elsewhere, and ends: it is acknowledged, or has failed.  "fua": it
+ * tells its client of all errors until it ends.
  */
 void wberr_write_begins (struct wberr *e, struct wberr_write *w,
                          uint64_t offset, uint64_t length, bool fua);
+void wberr_write_at (struct wberr *e, struct wberr_write *w, uint64_t offset,
+                     uint64_t length);
 void wberr_write_ends (struct wberr *e, struct wberr_write *w);
 
 /* Add the whole pages of all writes in progress to "set".  Returns as

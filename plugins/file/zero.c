@@ -162,7 +162,7 @@ try_method (struct connection *c, atomic_bool *can, method *do_it,
 struct request {
   uint64_t offset, count;
   bool may_trim, fast, fua;
-  wberr_mark mark; /* of errors, from before the change */
+  struct wberr_write write; /* from before the change to its end */
 };
 
 static enum result
@@ -211,26 +211,25 @@ climb_to_trim (struct connection *c, const struct request *rq, uint64_t offset,
 
 /* Do without writing what one of the ladders can do. */
 static enum result
-change (struct connection *c, const struct request *rq,
+change (struct connection *c, struct request *rq,
         enum result (*climb) (struct connection *c, const struct request *rq,
                               uint64_t offset, uint64_t count),
         uint64_t offset, uint64_t count)
 {
   struct disk *d = c->disk;
-  struct wberr_write write;
   struct edges edges;
   enum result r;
   int err;
 
   extent_map_change_begins (&d->map);
-  wberr_write_begins (&d->errors, &write, offset, count, rq->fua);
+  wberr_write_at (&d->errors, &rq->write, offset, count);
   connection_zero_begins (c, &edges, count, offset);
   r = climb (c, rq, offset, count);
   err = errno;
   if (r != NEXT) /* of those that failed some may be dirty, too */
-    connection_zeroed (c, &edges, count, offset, false, rq->mark);
+    connection_zeroed (c, &edges, count, offset, false, rq->write.mark);
   connection_zero_ends (c, &edges);
-  wberr_write_ends (&d->errors, &write);
+  wberr_write_at (&d->errors, &rq->write, offset, 0);
   extent_map_change_ends (&d->map);
   errno = err;
   return r;
@@ -267,60 +266,81 @@ finish (struct connection *c, const struct request *rq)
 {
   struct edges none = { .nr = 0 };
 
-  return connection_zeroed (c, &none, rq->count, rq->offset, rq->fua, rq->mark);
+  return connection_zeroed (c, &none, rq->count, rq->offset, rq->fua,
+                            rq->write.mark);
 }
 
 /* On a block device the methods take whole sectors.  The rest is written. */
-int
-zero_range (struct connection *c, uint32_t count, uint64_t offset,
-            bool may_trim, bool fast, bool fua)
+static int
+zero (struct connection *c, struct request *rq)
 {
-  const struct request rq = {
-    .offset = offset,
-    .count = count,
-    .may_trim = may_trim,
-    .fast = fast,
-    .fua = fua,
-    .mark = wberr_now (&c->disk->errors),
-  };
-  const uint64_t sector = c->disk->sector_size, end = offset + count;
-  uint64_t from = (offset + sector - 1) / sector * sector;
+  const uint64_t sector = c->disk->sector_size, end = rq->offset + rq->count;
+  uint64_t from = (rq->offset + sector - 1) / sector * sector;
   uint64_t to = end / sector * sector;
   enum result r = NEXT;
 
   if (from < to)
-    r = change (c, &rq, climb_to_zero, from, to - from);
+    r = change (c, rq, climb_to_zero, from, to - from);
   if (r == FAILED)
     return -1;
-  if (r == NEXT && fast) {
+  if (r == NEXT && rq->fast) {
     errno = EOPNOTSUPP;
     return -1;
   }
   if (r == NEXT)
     from = to = end;
-  if (write_zeroes (c, offset, from - offset) == -1 ||
+  if (write_zeroes (c, rq->offset, from - rq->offset) == -1 ||
       write_zeroes (c, to, end - to) == -1)
     return -1;
-  return finish (c, &rq);
+  return finish (c, rq);
 }
 
 /* A hint, so it need not be done. */
-int
-zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
+static int
+trim (struct connection *c, struct request *rq)
 {
-  const struct request rq = {
-    .offset = offset,
-    .count = count,
-    .fua = fua,
-    .mark = wberr_now (&c->disk->errors),
-  };
-
-  switch (change (c, &rq, climb_to_trim, offset, count)) {
+  switch (change (c, rq, climb_to_trim, rq->offset, rq->count)) {
   case DONE:
-    return finish (c, &rq);
+    return finish (c, rq);
   case NEXT:
     return 0;
   default:
     return -1;
   }
+}
+
+/* What fails before it is all over is not promised to anybody. */
+static int
+in_progress (struct connection *c, struct request *rq,
+             int (*do_it) (struct connection *c, struct request *rq))
+{
+  int r;
+
+  wberr_write_begins (&c->disk->errors, &rq->write, rq->offset, 0, rq->fua);
+  r = do_it (c, rq);
+  wberr_write_ends (&c->disk->errors, &rq->write);
+  return r;
+}
+
+int
+zero_range (struct connection *c, uint32_t count, uint64_t offset,
+            bool may_trim, bool fast, bool fua)
+{
+  struct request rq = {
+    .offset = offset,
+    .count = count,
+    .may_trim = may_trim,
+    .fast = fast,
+    .fua = fua,
+  };
+
+  return in_progress (c, &rq, zero);
+}
+
+int
+zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
+{
+  struct request rq = { .offset = offset, .count = count, .fua = fua };
+
+  return in_progress (c, &rq, trim);
 }

@@ -150,26 +150,33 @@ make_fs ()
   local type=${1#overlay-}
 
   need "mkfs.$type"
-  case $type in
+  eventually 60 make_fs_once "$type" || fail "mkfs.$type: $(<"$tmp/mkfs.log")"
+  mount_fs "$1"
+}
+
+# The disk may still be in use by whoever has a copy of its last mount: a
+# program that was given name spaces of its own at that moment.
+make_fs_once ()
+{
+  case $1 in
     ext4) mkfs.ext4 -q -F "$device" ;;
     xfs) mkfs.xfs -q -f "$device" ;;
-    btrfs) mkfs.btrfs -q -f "$device" >/dev/null ;;
+    btrfs) mkfs.btrfs -q -f "$device" ;;
     *) fail "no such file system: $1" ;;
-  esac || fail "mkfs.$type"
-  mount_fs "$1"
+  esac >"$tmp/mkfs.log" 2>&1
 }
 
 mount_fs ()
 {
   case $1 in
     overlay-*) mount_overlay "${1#overlay-}" ;;
-    *) mount -t "$1" "$device" "$mnt" || fail "cannot mount $1" ;;
+    *) eventually 60 mount -t "$1" "$device" "$mnt" || fail "cannot mount $1" ;;
   esac
 }
 
 mount_overlay ()
 {
-  mount -t "$1" "$device" "$below" || fail "cannot mount $1"
+  eventually 60 mount -t "$1" "$device" "$below" || fail "cannot mount $1"
   real=$below/upper
   mkdir -p "$below/lower" "$real" "$below/work"
   mount -t overlay -o "lowerdir=$below/lower,upperdir=$real,workdir=$below/work" \

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# With cache=preserve, reading leaves the page cache exactly as it was: with
+# much readahead and the kernel's marks of it all over the file, after random
+# reads that end at once, for a server that may only read the file, and after
+# more scattered writes over the pages of others than it can remember.  Where it
+# cannot promise that, it says so and refuses.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need_root
+need fio nbdcopy
+
+size=$((256 * 1048576))
+
+map_is_stable ()
+{
+  "$builddir/residency" -m "$1" >"$tmp/before"
+  sleep 0.2
+  "$builddir/residency" -m "$1" | cmp -s "$tmp/before"
+}
+
+# half_read FILE: by somebody else, in sequence, so that the kernel reads ahead.
+half_read ()
+{
+  drop "$1"
+  dd if="$1" of=/dev/null bs=1M count=$((size / 2097152)) status=none
+  eventually 10 map_is_stable "$1" || fail "$1 does not come to rest"
+}
+
+# as_before FILE WHEN: page by page.
+as_before ()
+{
+  "$builddir/residency" -m "$1" >"$tmp/after"
+  cmp -s "$tmp/before" "$tmp/after" ||
+    fail "$2: before and after, pages: $(paste -d '' \
+      <(fold -w 1 "$tmp/before") <(fold -w 1 "$tmp/after") | sort | uniq -c |
+      xargs)"
+}
+
+# read_all FILE WHEN NBDKIT-OPTION...
+read_all ()
+{
+  start_nbdkit "${@:3}" file "$1" cache=preserve
+  for connections in 1 4; do
+    limited nbdcopy --connections=$connections "$uri" null: ||
+      fail "$2: cannot copy"
+  done
+  limited fio --name=load --ioengine=nbd --uri="$uri" --iodepth=16 --bs=4k \
+    --rw=randread --size=$size --time_based --runtime=1 >"$tmp/out" 2>&1 ||
+    fail "$2: $(<"$tmp/out")"
+  limited fio --name=load --ioengine=nbd --uri="$uri" --iodepth=4 --bs=10752 \
+    --rw=randread --size=$size --norandommap --io_size=16m >"$tmp/out" 2>&1 ||
+    fail "$2: $(<"$tmp/out")"
+  stop_nbdkit
+  as_before "$1" "$2"
+}
+
+for type in ext4 btrfs; do
+  mounted $type 1G
+  for bdi in /sys/class/bdi/"$(stat -c %Hd:%Ld "$mounted")"/read_ahead_kb; do
+    [ ! -w "$bdi" ] || echo 8192 >"$bdi"
+  done
+  random_file "$mounted/disk" $size
+  half_read "$mounted/disk"
+  read_all "$mounted/disk" "$type, 8 MiB readahead"
+  umount "$mounted"
+done
+
+# Of a file that it neither owns nor may write the kernel tells it nothing.
+random_file "$tmp/disk" $size
+chmod 755 "$tmp"
+mkdir -m 777 "$tmp/open"
+half_read "$tmp/disk"
+here=$tmp
+tmp=$here/open                  # where nobody may make a socket
+cp "$here/before" "$tmp/before"
+read_all "$here/disk" 'unprivileged' -r -u nobody -g nogroup
+tmp=$here
+
+# refused MESSAGE ARGUMENT...: a client is, with this in the log.
+refused ()
+{
+  start_nbdkit "${@:2}"
+  ! limited nbdinfo --size "$uri" >/dev/null 2>&1 || fail "taken: ${*:2}"
+  grep -qF -- "$1" "$tmp/log" || fail "${*:2}: $(<"$tmp/log")"
+  stop_nbdkit
+}
+
+under=("$builddir/without-direct")
+refused 'cache=preserve needs to read past the page cache' \
+  file "$tmp/disk" cache=preserve
+under=()
+
+# 70,000 scattered writes over pages of others: those stay, and what the client
+# alone has read or written goes.
+truncate -s 700M "$tmp/wide"
+dd if=/dev/zero of="$tmp/wide" bs=1M count=560 conv=notrunc status=none
+sync "$tmp/wide"
+others=$(resident "$tmp/wide")
+[ "$others" -ge 143360 ] || fail "only $others pages of others are cached"
+start_nbdkit file "$tmp/wide" cache=preserve
+limited fio --name=load --ioengine=nbd --uri="$uri" --iodepth=16 --bs=4k \
+  --rw=write --size=560m --zonemode=strided --zonesize=4k --zonerange=8k \
+  --io_size=280m >"$tmp/out" 2>&1 || fail "$(<"$tmp/out")"
+limited fio --name=load --ioengine=nbd --uri="$uri" --iodepth=4 --bs=256k \
+  --rw=write --offset=560m --size=140m >"$tmp/out" 2>&1 ||
+  fail "$(<"$tmp/out")"
+stop_nbdkit
+left=$(resident "$tmp/wide")
+[ "$left" -le $((others + 16)) ] ||
+  fail "scattered writes: $others pages of others, $left afterwards"
+[ $((left * 100)) -ge $((others * 98)) ] ||
+  fail "scattered writes: of $others pages of others $left are left"
