@@ -367,3 +367,34 @@ overlay ()
   mount -t overlay -o "lowerdir=$below/lower,upperdir=$upper,workdir=$below/work" \
     none "$mounted" || skip "the kernel cannot mount overlayfs over $1"
 }
+
+# map_at_rest FILE MAP: its map of resident pages, when what the kernel reads
+# ahead is there at last.
+map_at_rest ()
+{
+  eventually 20 map_is_stable "$1" "$2" || fail "$1 does not come to rest"
+}
+
+map_is_stable ()
+{
+  "$builddir/residency" -m "$1" >"$2"
+  sleep 0.2
+  "$builddir/residency" -m "$1" | cmp -s "$2"
+}
+
+# as_before FILE MAP WHEN: no page is resident that was not then, and those that
+# were still are, but for the few that some kernels take back at any time.
+as_before ()
+{
+  local kept added before
+
+  "$builddir/residency" -m "$1" >"$2.after"
+  before=$(fold -w 1 "$2" | grep -c 1 || :)
+  kept=$(paste -d '' <(fold -w 1 "$2") <(fold -w 1 "$2.after") |
+    grep -c 11 || :)
+  added=$(paste -d '' <(fold -w 1 "$2") <(fold -w 1 "$2.after") |
+    grep -c 01 || :)
+  [ "$added" = 0 ] || fail "$3: $added pages more than before are cached"
+  [ $((kept * 100)) -ge $((before * 90)) ] ||
+    fail "$3: of $before pages that were cached $kept are left"
+}

@@ -43,31 +43,20 @@ copies_out ()
   same "$tmp/src" "$tmp/copy"
 }
 
-# What the kernel reads ahead is there at last.
-map_is_stable ()
-{
-  "$builddir/residency" -m "$real" >"$tmp/before"
-  sleep 0.2
-  "$builddir/residency" -m "$real" | cmp -s "$tmp/before"
-}
-
 # Half of it is there before, and nothing else afterwards: not for reading, and
 # not for writing.
 preserves ()
 {
   drop "$real"
   dd if="$real" of=/dev/null bs=1M count=$((size / 2097152)) status=none
-  eventually 10 map_is_stable
+  map_at_rest "$real" "$tmp/map"
   start_nbdkit file "$disk" cache=preserve
   limited nbdcopy "$uri" null: || fail "$1: preserve: cannot read"
   limited fio --name=load --ioengine=nbd --uri="$uri" --iodepth=8 \
     --size=$size --io_size=64m --bs=64k --rw=randwrite >"$tmp/out" 2>&1 ||
     fail "$1: preserve: $(<"$tmp/out")"
   stop_nbdkit
-  "$builddir/residency" -m "$real" >"$tmp/after"
-  cmp -s "$tmp/before" "$tmp/after" ||
-    fail "$1: preserve: $(paste -d '' <(fold -w 1 "$tmp/before") \
-      <(fold -w 1 "$tmp/after") | sort | uniq -c | xargs)"
+  as_before "$real" "$tmp/map" "$1: preserve"
 }
 
 random_file "$tmp/src" $size

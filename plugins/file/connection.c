@@ -19,7 +19,6 @@
 #include <nbdkit-plugin.h>
 
 #include "connection.h"
-#include "direct.h"
 #include "options.h"
 
 /* All connections.  The lock is held when one is opened and closed, for
@@ -108,8 +107,8 @@ connection_free_all (void)
  * size.  No window is then larger than it should be, and the kernel, which
  * makes a folio no larger than one write, makes none that spans windows.
  */
-static uint32_t
-chunk_length (const struct connection *c, uint32_t count, uint64_t offset)
+uint32_t
+connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
 {
   uint64_t n;
 
@@ -117,56 +116,6 @@ chunk_length (const struct connection *c, uint32_t count, uint64_t offset)
     return count;
   n = options.cache_window_size - offset % options.cache_window_size;
   return count < n ? count : n;
-}
-
-/* One call of read(2), past the page cache or through it. */
-static ssize_t
-read_once (struct connection *c, char *buf, uint32_t count, uint64_t offset,
-           bool direct)
-{
-  if (direct)
-    return direct_read (&c->disk->direct, buf, count, offset);
-  return pread (c->fd, buf, count, offset);
-}
-
-/* Returns 0, or -1 with errno: ENODATA at an unexpected end. */
-static int
-read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
-          bool direct)
-{
-  while (count > 0) {
-    ssize_t r = read_once (c, buf, count, offset, direct);
-
-    if (r == -1 && errno == EINTR)
-      continue;
-    if (r == 0)
-      errno = ENODATA;
-    if (r <= 0)
-      return -1;
-    buf += r;
-    count -= r;
-    offset += r;
-  }
-  return 0;
-}
-
-/* Through the page cache.  Returns 0, or -1 with nbdkit_error called. */
-static int
-read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
-{
-  if (read_all (c, buf, count, offset, false) == 0)
-    return 0;
-  if (errno == ENODATA) {
-    nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64
-                  ": the file ends there: was it truncated while it was "
-                  "being served?",
-                  c->disk->name, count, offset);
-    errno = EIO;
-    return -1;
-  }
-  nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                c->disk->name, count, offset);
-  return -1;
 }
 
 static int
@@ -249,94 +198,6 @@ tell_fua (struct connection *c, wberr_mark begun)
 
 /* ---- requests ---- */
 
-/* Past the page cache.  Before, the kernel writes back what it has of the
- * range, and if that fails this is no error of the read: memory still has the
- * data.
- */
-static int
-read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
-{
-  struct evictor *ev = c->disk->evictor;
-  struct claim claim;
-  int r;
-
-  if (read_all (c, buf, count, offset, true) == 0)
-    return 0;
-  evictor_write_begins (ev, &claim, offset, count);
-  r = read_fully (c, buf, count, offset);
-  evictor_wrote_through (ev, &claim, offset, count);
-  evictor_write_ends (ev, &claim);
-  return r;
-}
-
-/* Read a chunk as preserve does: past the page cache, but for what may be
- * nowhere else than there.
- */
-static int
-read_preserving (struct connection *c, char *buf, uint32_t count,
-                 uint64_t offset)
-{
-  struct evictor *ev = c->disk->evictor;
-  int r = 0;
-
-  while (count > 0 && r == 0) {
-    uint64_t n = count;
-
-    if (!evictor_has_newer (ev, offset, &n))
-      r = read_direct (c, buf, n, offset);
-    else {
-      r = read_fully (c, buf, n, offset);
-      evictor_read (ev, offset, n);
-    }
-    buf += n;
-    count -= n;
-    offset += n;
-  }
-  return r;
-}
-
-static int
-read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
-{
-  struct evictor *ev = c->disk->evictor;
-  int r;
-
-  if (ev && options.cache == CACHE_PRESERVE)
-    return read_preserving (c, buf, count, offset);
-  r = read_fully (c, buf, count, offset);
-  if (ev)
-    evictor_read (ev, offset, count);
-  return r;
-}
-
-int
-connection_read (struct connection *c, void *buf, uint32_t count,
-                 uint64_t offset)
-{
-  struct evictor *ev = c->disk->evictor;
-  const int64_t all = count;
-  char *p = buf;
-  int r = 0;
-
-  extent_map_expire (&c->disk->map);
-  if (ev && !atomic_exchange (&c->reads, true))
-    evictor_readers (ev, 1);
-  if (ev)
-    evictor_reading (ev, all);
-
-  while (count > 0 && r == 0) {
-    uint32_t n = chunk_length (c, count, offset);
-
-    r = read_chunk (c, p, n, offset);
-    p += n;
-    count -= n;
-    offset += n;
-  }
-  if (ev)
-    evictor_reading (ev, -all);
-  return r;
-}
-
 /* Write without FUA.  The parts that were written before an error are
  * accounted for: they are dirty.
  */
@@ -347,7 +208,7 @@ write_windowed (struct connection *c, struct wberr_write *w, const char *buf,
   struct evictor *ev = c->disk->evictor;
 
   while (true) {
-    uint32_t n = chunk_length (c, count, offset);
+    uint32_t n = connection_chunk (c, count, offset);
     struct claim claim;
     int r, err;
 
@@ -370,7 +231,7 @@ write_windowed (struct connection *c, struct wberr_write *w, const char *buf,
     offset += n;
     /* What is in a window is looked after there. */
     wberr_write_at (&c->disk->errors, w, offset,
-                    chunk_length (c, count, offset));
+                    connection_chunk (c, count, offset));
   }
 }
 
@@ -505,7 +366,7 @@ connection_write (struct connection *c, const void *buf, uint32_t count,
   extent_map_expire (&c->disk->map);
   extent_map_change_begins (&c->disk->map);
   wberr_write_begins (&c->disk->errors, &w, offset,
-                      fua ? count : chunk_length (c, count, offset), fua);
+                      fua ? count : connection_chunk (c, count, offset), fua);
   if (fua)
     r = write_fua (c, &w, buf, count, offset);
   else {

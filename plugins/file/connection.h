@@ -46,13 +46,14 @@ void connection_free (struct connection *c);
  */
 void connection_free_all (void);
 
-/* Read or write count bytes at offset.  Short transfers are continued and
- * EINTR is retried.  Return 0, or -1 with nbdkit_error called and errno
- * set (EIO at an unexpected end of the file).  With "fua" the write is on
- * the disk when the call returns.
+/* How many of count bytes at offset to work on at once. */
+uint32_t connection_chunk (const struct connection *c, uint32_t count,
+                           uint64_t offset);
+
+/* Write count bytes at offset.  Short transfers are continued and EINTR is
+ * retried.  Returns 0, or -1 with nbdkit_error called and errno set.  With
+ * "fua" the write is on the disk when the call returns.
  */
-int connection_read (struct connection *c, void *buf, uint32_t count,
-                     uint64_t offset);
 int connection_write (struct connection *c, const void *buf, uint32_t count,
                       uint64_t offset, bool fua);
 

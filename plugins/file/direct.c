@@ -50,6 +50,11 @@ thread_buffer (void)
   buffer = pthread_getspecific (buffer_key);
   if (buffer == NULL) {
     buffer = aligned_alloc (USUAL_ALIGN, BUFFER_SIZE);
+    /* So that it is in memory: btrfs reads through the page cache what it
+     * cannot put there at once (a page for each thread, Linux 6.18).
+     */
+    if (buffer)
+      memset (buffer, 0, BUFFER_SIZE);
     if (buffer && pthread_setspecific (buffer_key, buffer) != 0) {
       free (buffer);
       buffer = NULL;
@@ -102,8 +107,11 @@ direct_open (struct direct *d, int fd)
   if (d->fd == -1)
     return -1;
   if (ask_alignment (d) == 0 && d->memory_align <= USUAL_ALIGN &&
-      d->offset_align <= BUFFER_SIZE / 2)
+      d->offset_align <= BUFFER_SIZE / 2) {
+    /* What is read through the page cache all the same is not read ahead. */
+    posix_fadvise (d->fd, 0, 0, POSIX_FADV_RANDOM);
     return 0;
+  }
   err = EOPNOTSUPP;
   direct_close (d);
   errno = err;

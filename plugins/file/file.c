@@ -20,6 +20,7 @@
 #include "extents.h"
 #include "idle.h"
 #include "options.h"
+#include "reading.h"
 #include "stats.h"
 #include "zero.h"
 
@@ -209,7 +210,7 @@ file_pread (void *handle, void *buf, uint32_t count, uint64_t offset,
             uint32_t flags)
 {
   return counted_bytes (handle, STATS_READS, count,
-                        connection_read (handle, buf, count, offset));
+                        reading_read (handle, buf, count, offset));
 }
 
 static int
