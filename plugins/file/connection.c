@@ -219,7 +219,7 @@ write_windowed (struct connection *c, struct wberr_write *w, const char *buf,
     if (r == -1)
       report_write (c, n, offset);
     if (ev) {
-      evictor_wrote (ev, &claim, offset, n, w->mark);
+      evictor_wrote (ev, &claim, w, offset, n);
       evictor_write_ends (ev, &claim);
     }
     errno = err;
@@ -229,7 +229,6 @@ write_windowed (struct connection *c, struct wberr_write *w, const char *buf,
     buf += n;
     count -= n;
     offset += n;
-    /* What is in a window is looked after there. */
     wberr_write_at (&c->disk->errors, w, offset,
                     connection_chunk (c, count, offset));
   }
@@ -436,18 +435,18 @@ connection_zero_ends (struct connection *c, struct edges *e)
 
 int
 connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
-                   uint64_t offset, bool fua, wberr_mark begun)
+                   uint64_t offset, bool fua, struct wberr_write *w)
 {
   unsigned i;
   int err;
 
   for (i = 0; i < e->nr; i++)
-    evictor_wrote (c->disk->evictor, &e->claim[i], e->offset[i], 1, begun);
+    evictor_wrote (c->disk->evictor, &e->claim[i], w, e->offset[i], 1);
   if (!fua)
     return 0;
 
   if (sync_fua (c) == 0)
-    return tell_fua (c, begun);
+    return tell_fua (c, w->mark);
   err = errno;
   nbdkit_error ("%s: syncing after zeroing %" PRIu64 " bytes at offset %" PRIu64
                 ": %m",

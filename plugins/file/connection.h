@@ -82,11 +82,11 @@ void connection_zero_begins (struct connection *c, struct edges *e,
 void connection_zero_ends (struct connection *c, struct edges *e);
 
 /* After zero or trim changed the file: account for the edges, and with "fua"
- * put it on the disk.  "begun" is wberr_now from before the change.  Returns as
- * connection_write.
+ * put it on the disk.  "w" is the write in progress, from before the change.
+ * Returns as connection_write.
  */
 int connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
-                       uint64_t offset, bool fua, wberr_mark begun);
+                       uint64_t offset, bool fua, struct wberr_write *w);
 
 /* A request that puts data on the disk, other than a flush, failed with
  * errno err, of which wberr was told: keep in memory what may be nowhere else.

@@ -106,6 +106,14 @@ tell_if_all_is_kept (struct evictor *ev)
 
 /* ---- system calls on the file; role held, lock not held ---- */
 
+/* From the first byte of a set that is not empty to the last. */
+static struct extent
+span (const struct extent_set *s)
+{
+  return (struct extent){ s->v[0].offset,
+                          extent_end (&s->v[s->nr - 1]) - s->v[0].offset };
+}
+
 /* Start the writeback of a window without waiting for it.  Returns 0 or an
  * errno value.
  */
@@ -120,9 +128,11 @@ start_writeback (struct evictor *ev, const struct extent_set *s)
    * and with one plug, costs less than a call an extent.  It also starts
    * the writeback of what was written since, which had to be soon.
    */
-  if (s->nr > SPAN_EXTENTS)
-    return pagecache_start (pages, ev->fd, s->v[0].offset,
-                            extent_end (&s->v[s->nr - 1]) - s->v[0].offset);
+  if (s->nr > SPAN_EXTENTS) {
+    const struct extent e = span (s);
+
+    return pagecache_start (pages, ev->fd, e.offset, e.length);
+  }
 
   for (i = 0; i < s->nr; i++) {
     int r = pagecache_start (pages, ev->fd, s->v[i].offset, s->v[i].length);
@@ -247,8 +257,10 @@ wait_for_window (struct evictor *ev, struct window *w, bool redirtied)
       ev, &w->set, redirtied || !w->started || w->failed_to_start, &where);
   /* It may have turned out to be useless. */
   all = !waits_by_range (ev);
-  if (all)
+  if (all) {
     err = sync_disk (ev);
+    where = span (&w->set);
+  }
   wberr_listening_ends (ev->config.errors, &l, err);
   stats_add_time (ev->config.stats, STATS_WRITEBACK_WAITS, begin);
   pthread_mutex_lock (&ev->lock);
@@ -486,14 +498,16 @@ start_window (struct evictor *ev, struct window *w)
   pthread_mutex_lock (&ev->lock);
 }
 
-/* Add to "spared" what readers may be reading, or be about to read: after all
- * that was read in sequence just now, the reads in progress and two stretches
- * of readahead.  Lock held.
+/* Add to "spared" what readers may be reading, or be about to read: around all
+ * that was read in sequence just now, the reads in progress, which end in any
+ * order; and after it two stretches of readahead for each reader, as several
+ * may read one stream in turns.  Lock held.
  */
 static int
 spare_ahead (struct evictor *ev, struct extent_set *spared)
 {
-  const uint64_t ahead = atomic_load (&ev->reading) + 2 * ev->config.read_ahead;
+  const uint64_t around = atomic_load (&ev->reading);
+  const uint64_t ahead = around + 2 * ev->readers * ev->config.read_ahead;
   const struct window *recent[2] = { ev->reads.filling,
                                      ring_newest (&ev->reads) };
   size_t i, j;
@@ -501,9 +515,10 @@ spare_ahead (struct evictor *ev, struct extent_set *spared)
   for (i = 0; i < 2; i++) {
     for (j = 0; recent[i] && j < recent[i]->set.nr; j++) {
       const struct extent *e = &recent[i]->set.v[j];
+      uint64_t start = e->offset > around ? e->offset - around : 0;
 
       if (e->length >= STREAM_EXTENT &&
-          extent_set_add (spared, e->offset, e->length + ahead) == -1)
+          extent_set_add (spared, start, extent_end (e) + ahead - start) == -1)
         return -1;
     }
   }
@@ -531,8 +546,10 @@ eviction_sweep (struct evictor *ev, bool ahead)
       ev->unswept_reads = false;
     pthread_mutex_unlock (&ev->lock);
     for (i = 0; i < spared.nr; i++) {
-      if (spared.v[i].offset > pos)
-        pagecache_drop (ev->fd, pos, spared.v[i].offset - pos);
+      const uint64_t start = spared.v[i].offset & ~mask;
+
+      if (start > pos)
+        pagecache_drop (ev->fd, pos, start - pos);
       pos = (extent_end (&spared.v[i]) + mask) & ~mask;
     }
     pagecache_drop (ev->fd, pos, 0);

@@ -528,13 +528,17 @@ add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length,
 }
 
 void
-evictor_wrote (struct evictor *ev, struct claim *c, uint64_t offset,
-               uint64_t length, wberr_mark begun)
+evictor_wrote (struct evictor *ev, struct claim *c, struct wberr_write *w,
+               uint64_t offset, uint64_t length)
 {
   enum ring_result r;
 
   begin_request (ev);
-  r = add_in_turn (ev, offset, length, begun);
+  r = add_in_turn (ev, offset, length, w->mark);
+  /* Before anybody can take the window: it would spare what is being written.
+   */
+  if (r != RING_FULL)
+    wberr_write_at (ev->config.errors, w, offset, 0);
   if (ev->config.preserve && r != RING_FULL) {
     c->accounted = true;
     extent_set_subtract (&ev->claims.loose, &c->ours);

@@ -76,11 +76,12 @@ void evictor_wrote_through (struct evictor *ev, struct claim *c,
                             uint64_t offset, uint64_t length);
 
 /* After [offset, offset+length) was written: write it back and drop it
- * in its window's turn.  Waits while the ring is full.  "begun" is wberr_now
- * from before it was written.  length > 0 and <= window_size.
+ * in its window's turn.  Waits while the ring is full.  Then it is looked after
+ * by its window, and no longer where "w", the write in progress, is.
+ * length > 0 and <= window_size.
  */
-void evictor_wrote (struct evictor *ev, struct claim *c, uint64_t offset,
-                    uint64_t length, wberr_mark begun);
+void evictor_wrote (struct evictor *ev, struct claim *c, struct wberr_write *w,
+                    uint64_t offset, uint64_t length);
 
 /* Whether memory has, or may have, something at "offset" that the disk has not:
  * it is being written, or was and is not known to be on the disk.  The answer

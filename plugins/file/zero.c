@@ -227,7 +227,7 @@ change (struct connection *c, struct request *rq,
   r = climb (c, rq, offset, count);
   err = errno;
   if (r != NEXT) /* of those that failed some may be dirty, too */
-    connection_zeroed (c, &edges, count, offset, false, rq->write.mark);
+    connection_zeroed (c, &edges, count, offset, false, &rq->write);
   connection_zero_ends (c, &edges);
   wberr_write_at (&d->errors, &rq->write, offset, 0);
   extent_map_change_ends (&d->map);
@@ -262,12 +262,12 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 
 /* The request was done.  With FUA, put it on the disk now. */
 static int
-finish (struct connection *c, const struct request *rq)
+finish (struct connection *c, struct request *rq)
 {
   struct edges none = { .nr = 0 };
 
   return connection_zeroed (c, &none, rq->count, rq->offset, rq->fua,
-                            rq->write.mark);
+                            &rq->write);
 }
 
 /* On a block device the methods take whole sectors.  The rest is written. */
