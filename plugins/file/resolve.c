@@ -16,9 +16,11 @@
 #include "options.h"
 #include "resolve.h"
 
-/* No C library has a function for it yet. */
+/* Not every C library has a function for it, and those that do declare it
+ * differently.
+ */
 static int
-openat2 (int dirfd, const char *name, int flags, int resolve)
+call_openat2 (int dirfd, const char *name, int flags, int resolve)
 {
   const struct open_how how = { .flags = flags, .resolve = resolve };
   int fd;
@@ -53,7 +55,7 @@ resolve_open (int dirfd, const char *name, int flags)
     flags |= O_NOCTTY;
   if (dirfd == AT_FDCWD || options.symlinks == SYMLINKS_FOLLOW)
     return openat (dirfd, name, flags);
-  return openat2 (dirfd, name, flags, resolve_flags ());
+  return call_openat2 (dirfd, name, flags, resolve_flags ());
 }
 
 int
@@ -63,7 +65,7 @@ resolve_check (void)
 
   if (options.symlinks == SYMLINKS_FOLLOW)
     return 0;
-  fd = openat2 (AT_FDCWD, ".", O_PATH | O_CLOEXEC, resolve_flags ());
+  fd = call_openat2 (AT_FDCWD, ".", O_PATH | O_CLOEXEC, resolve_flags ());
   if (fd == -1)
     return -1;
   close (fd);
