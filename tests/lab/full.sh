@@ -1,0 +1,61 @@
+# A job of the lab: the space below runs out, which only writeback finds out.
+# The flush fails, or the writes do.
+#
+#   full thin|nfs4|nfs3
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+
+# shellcheck source=../lib.sh
+. "$srcdir/lib.sh" || exit
+# shellcheck source=places.sh
+. "$srcdir/lab/places.sh"
+# shellcheck source=measure.sh
+. "$srcdir/lab/measure.sh"
+
+kind=$1 place=$1-full
+result nbdkit "$("$stock" --version)"
+case $kind in
+  thin) place_thin 80M ;;
+  nfs3) nfs vers=3,nolock 80M ;;
+  nfs4) nfs vers=4.2 80M ;;
+esac
+
+# runs_out SERVER
+runs_out ()
+{
+  local i written=0 refused=0
+
+  if [ -b "$target" ]; then
+    blkdiscard -f "$target" || :
+  else
+    rm -f "$target"
+    truncate -s 160M "$target"
+  fi
+  serve "$1"
+  client_start "$uri"
+  for ((i = 0; i < 160; i++)); do
+    ask_any write $((i * MiB)) $MiB
+    if [[ $answer = ok* ]]; then
+      written=$((written + 1))
+    else
+      refused=$((refused + 1))
+    fi
+  done
+  ask_any flush
+  flushed=${answer%% *}
+  client_stop
+  kill "$server"
+  eventually 60 gone "$job" || fail 'the server does not end'
+  pids=()
+  told=$refused
+  [ "$flushed" = ok ] || { told=1; flushed=$(cut -d ' ' -f 2 <<<"$answer"); }
+  value="$written MiB acknowledged, $refused refused, flush: $flushed"
+}
+
+runs_out "$stock"
+of_stock=$value
+runs_out "$ours"
+as_promised [ "$told" -gt 0 ]
+result row "$place" errors "$value" "$of_stock" "$kept"

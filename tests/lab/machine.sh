@@ -1,0 +1,39 @@
+# Starts a machine of the lab: qemu without KVM, so that it runs anywhere.
+# Sourced after machines.sh.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+
+# disk NAME FILE OPTION...: the next /dev/vdX.
+disk ()
+{
+  qemu+=(-drive "if=virtio,format=raw,cache=unsafe,file=$1,$2")
+}
+
+# machine KERNEL JOB SECONDS RESULTS CONSOLE: until it powers off, or the time
+# is over.  Its disks are not written to: the changes go to files in TMPDIR,
+# which qemu has removed as soon as they were open.
+machine ()
+{
+  local folder=$lab/kernel-$1 root=${root_suite[$1]} i qemu scratch
+
+  qemu=(qemu-system-x86_64 -accel 'tcg,thread=multi' -cpu max -smp 2 -m 2G
+    -nodefaults -no-user-config -no-reboot -display none
+    -kernel "$folder/vmlinuz" -initrd "$folder/initrd"
+    -append "console=ttyS0 quiet panic=-1 mitigations=off audit=0 lab.job=$2"
+    -serial "file:$5" -serial "file:$4" -device virtio-rng-pci)
+  disk "$lab/root-$root.ext4" snapshot=on
+  disk "$folder/modules.ext4" readonly=on
+  disk "$lab/build-$root.ext4" snapshot=on
+  scratch=${keep:+$lab/disks-$1-$2}
+  scratch=${scratch:-$work/disks-$1-$2}
+  rm -rf "$scratch"
+  mkdir "$scratch"
+  for i in 1 2 3; do
+    truncate -s 1G "$scratch/$i"
+    disk "$scratch/$i" discard=unmap
+  done
+  timeout --foreground -k 5 "$3" "${qemu[@]}" </dev/null || :
+  [ -n "$keep" ] || rm -rf "$scratch"
+}

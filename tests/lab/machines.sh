@@ -1,0 +1,35 @@
+# Which machines the lab has: kernels of Debian's, each with the root file
+# system of a release that it goes with.  Any kernel goes with any root.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2034
+
+kernels=(5.10 6.1 6.12 newest)
+
+# The release that has this kernel.
+declare -A kernel_suite=(
+  [5.10]=bullseye [6.1]=bookworm [6.12]=trixie [newest]=sid
+)
+
+# The release that runs on it.  nbdkit of bullseye is too old for the plugin.
+declare -A root_suite=(
+  [5.10]=bookworm [6.1]=bookworm [6.12]=trixie [newest]=sid
+)
+
+# What a root needs: to build the plugin and its tests, and to run the jobs.
+root_packages=(
+  autoconf automake gcc libc6-dev libcmocka-dev libnbd-dev libtool make nbdkit
+  nbdkit-plugin-dev perl pkgconf
+  attr btrfs-progs busybox-static dmsetup dosfstools e2fsprogs exfatprogs
+  f2fs-tools fio fuse3 iproute2 kmod libnbd-bin lvm2 mdadm mount nbd-client
+  nbdfuse nfs-common nfs-kernel-server nocache ntfs-3g procps rpcbind strace
+  thin-provisioning-tools util-linux xfsprogs
+)
+
+# Modules of no use to a machine that has neither screen nor wires.
+useless_modules=(
+  kernel/drivers/{accel,bluetooth,gpu,hid,hwmon,iio,infiniband,input,isdn,leds}
+  kernel/drivers/{media,mmc,mtd,net,platform,power,scsi,staging,thunderbolt,usb}
+  kernel/sound
+)

@@ -1,0 +1,398 @@
+# What the contract promises of a place, measured: each property_NAME SERVER
+# sets $value, what was seen, and $kept, whether that is as promised (yes, no,
+# or nothing if there is nothing to promise).
+#
+# Sourced after places.sh.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2034,SC2154
+
+MiB=1048576
+size=$((128 * MiB))
+page=$(getconf PAGESIZE)
+connections=2
+threads=16                      # of nbdkit, for each connection
+request=$((256 * 1024))         # nbdcopy's
+stock=${NBDKIT_SYSTEM:-$(PATH=/usr/sbin:/usr/bin type -p nbdkit)}
+ours=$NBDKIT
+source=/dev/shm/windowed-lab-$$
+undo rm -f "$source"
+
+# Whatever the machine, it is not waited for in vain.
+patient ()
+{
+  timeout --foreground -k 5 240 "$@"
+}
+
+# The data: no two blocks of 8 bytes are the same, none is zeroes.
+make_source ()
+{
+  patient nbdcopy -- [ "$stock" --exit-with-parent pattern "$size" ] \
+    "$source" || fail "no source"
+  printf 'the very first' | dd of="$source" conv=notrunc status=none
+}
+
+# fresh: the target is as large as the data, and holes where it can have them.
+fresh ()
+{
+  if [ -b "$target" ]; then
+    blkdiscard -f "$target" 2>/dev/null || :
+  else
+    rm -f "$target"
+    truncate -s "$size" "$target"
+  fi
+  sync
+  drop "$target"
+}
+
+# filled: all of it is old data, on the disk, none of it in memory.
+filled ()
+{
+  [ -b "$target" ] || rm -f "$target"
+  dd if="$source" of="$target" bs=1M conv=notrunc,fsync status=none
+  drop "$target"
+}
+
+# mincore(2) and cachestat(2) do not see the same everywhere: the larger.
+pages_left ()
+{
+  local a b
+
+  a=$("$builddir/without-cachestat" "$builddir/residency" "$target")
+  b=$("$builddir/residency" "$target")
+  echo $((a > b ? a : b))
+}
+
+none_left ()
+{
+  [ "$(pages_left)" = 0 ]
+}
+
+# settled: pages that are left in the end.  The promise is 2 seconds, of a
+# machine that is not emulated.
+settled ()
+{
+  if [ "$NBDKIT" = "$ours" ]; then
+    eventually 6 none_left || :
+  else
+    sleep 1
+  fi
+  pages_left
+}
+
+# mebibytes PAGES
+mebibytes ()
+{
+  awk -v n="$1" -v page="$page" 'BEGIN { printf "%.1f MiB\n", n * page / 1048576 }'
+}
+
+# read_ahead: bytes, of the device below.
+read_ahead ()
+{
+  local number kb=0 at=$read_ahead_of
+
+  [ -n "$at" ] || { echo 0; return; }
+  if [ -b "$at" ]; then
+    number=$((0x$(stat -L -c %t "$at"))):$((0x$(stat -L -c %T "$at")))
+  else
+    number=$(mountpoint -d "$at")
+  fi
+  [ ! -e "/sys/class/bdi/$number/read_ahead_kb" ] ||
+    kb=$(<"/sys/class/bdi/$number/read_ahead_kb")
+  # btrfs hides its own.
+  [ "$(stat -f -c %T "$at")" != btrfs ] || kb=4096
+  echo $((kb * 1024))
+}
+
+# watched COMMAND...: $most is the most pages of the target that were in memory
+# while it ran, and $status how it ended.
+watched ()
+{
+  local watcher
+
+  "$builddir/without-cachestat" "$builddir/residency" -w "$target" \
+    >"$tmp/most" &
+  watcher=$!
+  pids+=("$watcher")
+  status=0
+  "$@" >"$tmp/out" 2>&1 || status=$?
+  kill "$watcher"
+  wait "$watcher" || :
+  most=$(<"$tmp/most")
+}
+
+# as_promised COMMAND...: it is if the command succeeds.
+as_promised ()
+{
+  if "$@"; then kept=yes; else kept=no; fi
+}
+
+failed ()
+{
+  kept=no
+  value="fails: $(tail -n 1 "$tmp/out" | cut -c 1-100)"
+}
+
+# has_data FILE: the target begins with it.
+has_data ()
+{
+  cmp -n "$size" "$1" "$target" >/dev/null
+}
+
+serve ()
+{
+  NBDKIT=$1
+  start_nbdkit file "$target" "cache=${2:-none}"
+}
+
+# One copy in, one out; what is seen of it is several properties.
+copies ()
+{
+  local bytes
+
+  fresh
+  serve "$1"
+  watched patient nbdcopy --flush --connections=$connections "$source" "$uri"
+  [ "$status" = 0 ] || { failed; stop_nbdkit; return 1; }
+  peak_writing=$most
+  left_writing=$(settled)
+  if has_data "$source"; then identical=yes; else identical='in: different'; fi
+  drop "$target"
+
+  watched patient nbdcopy --connections=$connections "$uri" "$tmp/copy"
+  [ "$status" = 0 ] || { failed; stop_nbdkit; return 1; }
+  peak_reading=$most
+  left_reading=$(settled)
+  has_data "$tmp/copy" || identical='out: different'
+  rm "$tmp/copy"
+
+  drop "$target"
+  patient nbdcopy --request-size=4096 "$uri" null:
+  bytes=$(settled)
+  left_reading=$((bytes > left_reading ? bytes : left_reading))
+  stop_nbdkit
+}
+
+property_copy ()
+{
+  copies "$1" || return 0
+  value=$identical
+  as_promised [ "$value" = yes ]
+}
+
+# Of what the copies have seen.
+property_left ()
+{
+  value="$left_writing written, $left_reading read"
+  as_promised [ $((left_writing + left_reading)) = 0 ]
+}
+
+in_flight=$((connections * threads * request))
+
+property_peak-writing ()
+{
+  value=$(mebibytes "$peak_writing")
+  as_promised [ $((peak_writing * page)) -le $((32 * MiB + in_flight)) ]
+}
+
+property_peak-reading ()
+{
+  value=$(mebibytes "$peak_reading")
+  as_promised [ $((peak_reading * page)) -le \
+    $((32 * MiB + in_flight + connections * 2 * $(read_ahead))) ]
+}
+
+# compare_maps: $stayed and $added, of the pages of $tmp/before, and how many
+# they were, $resident.
+compare_maps ()
+{
+  "$builddir/residency" -m "$target" >"$tmp/after"
+  read -r resident stayed added < <(awk '
+    { map[NR] = $0 }
+    END {
+      for (i = length(map[1]); i > 0; i--) {
+        was = substr(map[1], i, 1); is = substr(map[2], i, 1)
+        resident += was; stayed += was * is; added += !was * is
+      }
+      print resident + 0, stayed + 0, added + 0
+    }' "$tmp/before" "$tmp/after")
+}
+
+# half_resident: the first half of the target is in memory.
+half_resident ()
+{
+  drop "$target"
+  dd if="$target" of=/dev/null bs=1M count=$((size / MiB / 2)) status=none
+  "$builddir/residency" -m "$target" >"$tmp/before"
+}
+
+# Half of it is resident before.
+property_preserve ()
+{
+  local how cache=preserve
+
+  [ "$1" = "$ours" ] || cache=none
+  filled
+  value=
+  kept=yes
+  for how in read write; do
+    half_resident
+    if [ $how = read ]; then
+      watched patient nbdcopy -- [ "$1" --exit-with-parent file "$target" \
+        "cache=$cache" ] null:
+    else
+      watched patient nbdcopy --flush -- "$source" \
+        [ "$1" --exit-with-parent file "$target" "cache=$cache" ]
+    fi
+    if [ "$status" != 0 ]; then
+      value=${value:+$value; }"refuses to $how"
+      grep -q preserve "$tmp/out" || failed
+      continue
+    fi
+    compare_maps
+    value=${value:+$value; }"$how: kept $stayed of $resident, added $added"
+    ((stayed == resident && added == 0)) || kept=no
+  done
+}
+
+# preallocated: the target is empty, and the same file as before.
+preallocated ()
+{
+  truncate -s 0 "$target"
+  truncate -s 64M "$target"
+  fallocate -l 64M "$target" 2>/dev/null || :
+}
+
+# calls_hole FROM COUNT: does block status, of the client that is connected?
+calls_hole ()
+{
+  local at=$1 extent
+
+  ask extents "$1" "$2"
+  for extent in $answer; do
+    [ "$at" -lt $(($1 + $2)) ] || break
+    [ "${extent#*:}" = 0 ] || return 0
+    at=$((at + ${extent%:*}))
+  done
+  return 1
+}
+
+# A write of 16 MiB by somebody else is in progress while holes are asked about;
+# when it has ended, none of it is one.
+slow_writes ()
+{
+  local i writer
+
+  wrong=0
+  rm -f "$target"
+  preallocated
+  serve "$1"
+  client_start "$uri"
+  for i in {1..10}; do
+    preallocated
+    dd if="$source" of="$target" bs=16M count=1 seek=$((i % 3)) \
+      conv=notrunc status=none &
+    writer=$!
+    while alive "$writer"; do ask extents 0 67108864; done
+    wait "$writer" || fail "dd"
+    ! calls_hole $((i % 3 * 16 * MiB)) $((16 * MiB)) || wrong=$((wrong + 1))
+  done
+  client_stop
+  stop_nbdkit
+}
+
+# Small ones in ten ways, through two servers and past them: see stale-map.c.
+quick_writes ()
+{
+  local files=(1 2 3 4) first i
+
+  mkdir -p "$folder/stale"
+  for i in "${files[@]}"; do truncate -s 64M "$folder/stale/$i"; done
+  NBDKIT=$1
+  start_nbdkit file "dir=$folder/stale" cache=none
+  mv "$tmp/sock" "$tmp/other"
+  first=$job
+  start_nbdkit file "dir=$folder/stale"
+  status=0
+  patient "$builddir/stale-map" "${LAB_ROUNDS:-48}" 1 "$tmp/sock" \
+    "$tmp/other" "$folder/stale" "${files[@]}" >"$tmp/out" 2>&1 || status=$?
+  stop_nbdkit
+  kill "$first"
+  eventually 20 gone "$first" || fail "the other server does not end"
+  rm -r "$folder/stale"
+}
+
+property_block-status ()
+{
+  [ -n "$folder" ] || { value='no holes'; kept=; return; }
+  slow_writes "$1"
+  value="$wrong of 10 slow writes"
+  as_promised [ $wrong = 0 ]
+  quick_writes "$1"
+  case $status-$(<"$tmp/out") in
+    0-*) value+=', 0 quick ones' ;;
+    *'a hole, although'*) value+=', a quick one'; kept=no ;;
+    *'all was trimmed'* | *': trim: '*) value+=', no holes by trim' ;;
+    *) value+=", $(tail -n 1 "$tmp/out")"; kept=no ;;
+  esac
+}
+
+# One request of 128 MiB over old data, and a small one; what follows stays.
+property_zero ()
+{
+  local flag
+
+  value=
+  kept=yes
+  for flag in '' nohole; do
+    filled
+    dd if="$source" of="$target" bs=5000 count=1 seek="$size" \
+      oflag=seek_bytes conv=notrunc,fsync status=none
+    serve "$1"
+    client_start "$uri"
+    ask_any zero 0 "$size" $flag
+    [[ $answer != ok* ]] || ask_any zero "$size" 1000 $flag
+    client_stop
+    stop_nbdkit
+    value+="${value:+; }${flag:-may be a hole}: "
+    if [[ $answer != ok* ]]; then
+      value+=$answer
+      kept=no
+    elif cmp -n $((size + 1000)) "$target" /dev/zero >"$tmp/out" 2>&1 &&
+         cmp -n 4000 -i $((size + 1000)):1000 "$target" "$source"; then
+      value+='to the last byte'
+    else
+      value+="wrong ($(sed 's/.*: //' "$tmp/out"))"
+      kept=no
+    fi
+  done
+}
+
+# Half of it is trimmed, and the other half zeroed where holes are allowed.
+property_space ()
+{
+  local before trimmed zeroed
+
+  filled
+  before=$(used)
+  [ -n "$before" ] || { value='-'; kept=; return; }
+  serve "$1"
+  client_start "$uri"
+  ask_any trim 0 $((size / 2))
+  value="trim: ${answer#ok}"
+  ask_any flush
+  trimmed=$(used)
+  ask_any zero $((size / 2)) $((size / 2))
+  ask_any flush
+  zeroed=$(used)
+  client_stop
+  stop_nbdkit
+  value="$((before - trimmed)) of 64 MiB by trim"
+  value+=", $((trimmed - zeroed)) by zero"
+  if can_give_back; then
+    as_promised [ $((before - trimmed)) -ge 60 -a $((trimmed - zeroed)) -ge 60 ]
+  else
+    kept=
+  fi
+}

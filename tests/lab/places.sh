@@ -1,0 +1,261 @@
+# Where a disk image can lie.  Each place_NAME makes the place, and sets
+#
+#   $target     what is to be served: a file that is not there yet, or a device
+#   $folder     where files can be made, or nothing
+#   read_ahead_of   a file or device of the block device that is read ahead
+#
+# Sourced after tests/lib.sh, whose $tmp and cleaning up it uses.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2034,SC2154
+
+read -ra disks_left <<<"${LAB_DISKS:-}"
+target='' folder='' read_ahead_of=''
+
+# The place cannot be made on this kernel, or not by a user's own machine.
+absent ()
+{
+  say "absent: $*"
+  result absent "$place" "$*"
+  exit 0
+}
+
+only_in_a_machine ()
+{
+  [ -n "${LAB_DISKS:-}" ] || absent "only in a machine of the lab"
+}
+
+# module NAME
+module ()
+{
+  modprobe -q "$1" || absent "this kernel has no $1"
+}
+
+# undo COMMAND...: when the job ends, the latest first.  For a machine of the
+# lab that does not matter.
+undone=()
+undo ()
+{
+  undone=("$(printf '%q ' "$@")" "${undone[@]}")
+}
+
+undo_all ()
+{
+  local status=$? i
+
+  trap '' INT TERM
+  set +e
+  for i in "${undone[@]}"; do eval "$i" >/dev/null 2>&1; done
+  (exit "$status")
+  cleanup
+}
+trap undo_all EXIT
+
+# new_disk: $disk, of 1 GiB, with nothing on it.
+new_disk ()
+{
+  if [ ${#disks_left[@]} -gt 0 ]; then
+    disk=${disks_left[0]}
+    disks_left=("${disks_left[@]:1}")
+    return
+  fi
+  need_root
+  truncate -s 1G "$tmp/disk-$((++disks_made))"
+  attach "$tmp/disk-$disks_made" --direct-io=on
+  disk=$device
+  undo losetup -d "$disk"
+}
+disks_made=0
+
+# file_system TYPE [OPTION...]: a new one at $folder.
+file_system ()
+{
+  new_disk
+  file_system_on "$disk" "$@"
+}
+
+# file_system_on DEVICE TYPE [MKFS-OPTION...]
+file_system_on ()
+{
+  local type=$2 mkfs=(mkfs."$2")
+
+  case $type in
+    ext?) mkfs+=(-q -F -E lazy_itable_init=1) ;;
+    btrfs | f2fs) mkfs+=(-q -f) ;;
+    xfs) mkfs+=(-q -f) ;;
+    vfat) mkfs+=(-F 32) ;;
+    ntfs3) mkfs=(mkfs.ntfs -q -f -F) type=ntfs3 ;;
+    ntfs-3g) mkfs=(mkfs.ntfs -q -f -F) type=ntfs-3g ;;
+  esac
+  case $type in
+    ntfs-3g) ;;
+    *) modprobe -q "$type" || grep -qw "$type" /proc/filesystems ||
+      absent "this kernel has no $type" ;;
+  esac
+  "${mkfs[@]}" "${@:3}" "$1" >/dev/null || fail "${mkfs[*]}"
+  folder=$tmp/$place
+  mkdir -p "$folder"
+  mounts+=("$folder")
+  mount -t "$type" "$1" "$folder" || fail "cannot mount $type"
+  target=$folder/disk
+  read_ahead_of=$folder
+}
+
+place_ext4 () { file_system ext4; }
+place_ext3 () { file_system ext3; }
+place_xfs () { file_system xfs; }
+place_btrfs () { file_system btrfs; }
+place_f2fs () { file_system f2fs; }
+place_vfat () { file_system vfat; }
+place_exfat () { file_system exfat; }
+place_ntfs3 () { file_system ntfs3; }
+place_ntfs-3g () { file_system ntfs-3g; }
+
+place_tmpfs ()
+{
+  folder=$tmp/tmpfs
+  mkdir "$folder"
+  mounts+=("$folder")
+  mount -t tmpfs -o size=400M none "$folder"
+  target=$folder/disk
+}
+
+# overlay TYPE: over a lower and an upper folder of that type.
+overlay ()
+{
+  local below
+
+  module overlay
+  file_system "$1"
+  below=$folder
+  mkdir "$below"/{lower,upper,work}
+  folder=$tmp/merged
+  mkdir "$folder"
+  mounts+=("$folder")
+  mount -t overlay overlay "$folder" -o \
+    "lowerdir=$below/lower,upperdir=$below/upper,workdir=$below/work"
+  target=$folder/disk
+}
+
+place_overlay-ext4 () { overlay ext4; }
+place_overlay-xfs () { overlay xfs; }
+
+# nfs VERSION-OPTIONS SIZE-OF-BELOW: server and client are this machine.
+nfs ()
+{
+  local below
+
+  only_in_a_machine
+  module nfsd
+  module nfs
+  file_system ext4 ${2:+"$2"}
+  below=$folder
+  mkdir -p /var/lib/nfs/{sm,rpc_pipefs,v4recovery} "$tmp/nfs"
+  mount -t nfsd nfsd /proc/fs/nfsd
+  mount -t rpc_pipefs rpc_pipefs /var/lib/nfs/rpc_pipefs
+  rpcbind -w
+  chmod a+rx "$tmp"
+  echo "$below *(rw,sync,no_root_squash,no_subtree_check,fsid=1)" >/etc/exports
+  exportfs -ra
+  rpc.nfsd 4
+  rpc.mountd
+  folder=$tmp/nfs
+  mounts+=("$folder")
+  eventually 20 mount -t nfs -o "$1" "127.0.0.1:$below" "$folder" 2>/dev/null ||
+    absent "NFS cannot be mounted with $1"
+  undo umount "$folder"
+  target=$folder/disk
+  read_ahead_of=$folder
+}
+
+place_nfs3 () { nfs vers=3,nolock; }
+place_nfs4 () { nfs vers=4.2; }
+
+# Space is taken when it is written to, and given back when it is discarded.
+place_thin ()
+{
+  only_in_a_machine
+  module dm_thin_pool
+  volume_group
+  lvcreate -qq -y -W n -Z n -L "${1:-700M}" --errorwhenfull y -T lab/pool
+  lvcreate -qq -y -W n -V 600M -T lab/pool -n thin
+  target=/dev/lab/thin
+  read_ahead_of=$target
+}
+
+place_thick ()
+{
+  only_in_a_machine
+  module dm_mod
+  volume_group
+  lvcreate -qq -y -W n -Z n -L 160M -n thick lab
+  target=/dev/lab/thick
+  read_ahead_of=$target
+}
+
+volume_group ()
+{
+  new_disk
+  pvcreate -qq -y -ff "$disk"
+  vgcreate -qq lab "$disk"
+}
+
+# Three disks of 160 MiB, of which one may fail.
+place_raid5 ()
+{
+  local disks=() i
+
+  only_in_a_machine
+  module raid456
+  for i in 1 2 3; do
+    new_disk
+    disks+=("$disk")
+  done
+  mdadm --quiet --create /dev/md0 --run --assume-clean --metadata=1.2 \
+    --level=5 --raid-devices=3 --size=80M "${disks[@]}" </dev/null ||
+    fail "mdadm"
+  target=/dev/md0
+  read_ahead_of=$target
+}
+
+# As a disk with sectors of 4 KiB.
+place_loop-4k ()
+{
+  need_root
+  backing=$tmp/backing
+  truncate -s 160M "$backing"
+  attach "$backing" --sector-size 4096
+  undo losetup -d "$device"
+  target=$device
+  read_ahead_of=$target
+}
+
+# used: MiB that are taken of what lies below, or nothing where it cannot be
+# told.
+used ()
+{
+  sync
+  case $place in
+    thin) lvs --noheadings --units m --nosuffix -o lv_size,data_percent \
+      lab/thin | awk '{ printf "%d\n", $1 * $2 / 100 }' ;;
+    loop-4k) du -m "$backing" | cut -f 1 ;;
+    thick | raid5 | tmpfs) ;;
+    *) du -m "$target" | cut -f 1 ;;
+  esac
+}
+
+# can_give_back: is there a way to give back what a range of it takes?
+can_give_back ()
+{
+  case $place in
+    thin | loop-4k) return 0 ;;
+    thick | raid5) return 1 ;;
+  esac
+  head -c 1M /dev/zero >"$folder/probe"
+  fallocate -p -o 0 -l 64K "$folder/probe" 2>/dev/null || {
+    rm -f "$folder/probe"
+    return 1
+  }
+  rm -f "$folder/probe"
+}

@@ -1,0 +1,35 @@
+# A job of the lab: tests of this project, as they are, with their temporary
+# folder in some place.
+#
+#   tests PLACE NAME...
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+
+# shellcheck source=../lib.sh
+. "$srcdir/lib.sh" || exit
+# shellcheck source=places.sh
+. "$srcdir/lab/places.sh"
+
+place=$1
+result nbdkit "$(PATH=/usr/sbin:/usr/bin nbdkit --version)"
+"place_$place"
+
+for name in "${@:2}"; do
+  status=0
+  began=$SECONDS
+  (
+    trap - EXIT INT TERM
+    cd "$builddir"
+    TMPDIR=$folder exec timeout -k 20 "${LAB_TEST_SECONDS:-900}" \
+      "$srcdir/$name"
+  ) 3>&- || status=$?
+  case $status in
+    0) how=PASS ;;
+    77) how=SKIP ;;
+    *) how=FAIL ;;
+  esac
+  say "$how: $name, $((SECONDS - began)) s"
+  result test "$place" "$name" $how
+done
