@@ -73,7 +73,7 @@ none_left ()
 # machine that is not emulated.
 settled ()
 {
-  if [ "$NBDKIT" = "$ours" ]; then
+  if [ "$NBDKIT" = "$ours" ] && [ "$place" != tmpfs ]; then
     eventually 6 none_left || :
   else
     sleep 1
@@ -278,7 +278,7 @@ calls_hole ()
   return 1
 }
 
-# A write of 16 MiB by somebody else is in progress while holes are asked about;
+# A write of 32 MiB by somebody else is in progress while holes are asked about;
 # when it has ended, none of it is one.
 slow_writes ()
 {
@@ -291,12 +291,12 @@ slow_writes ()
   client_start "$uri"
   for i in {1..10}; do
     preallocated
-    dd if="$source" of="$target" bs=16M count=1 seek=$((i % 3)) \
+    dd if="$source" of="$target" bs=32M count=1 seek=$((i % 2)) \
       conv=notrunc status=none &
     writer=$!
     while alive "$writer"; do ask extents 0 67108864; done
     wait "$writer" || fail "dd"
-    ! calls_hole $((i % 3 * 16 * MiB)) $((16 * MiB)) || wrong=$((wrong + 1))
+    ! calls_hole $((i % 2 * 32 * MiB)) $((32 * MiB)) || wrong=$((wrong + 1))
   done
   client_stop
   stop_nbdkit

@@ -29,7 +29,8 @@ only_in_a_machine ()
 # module NAME
 module ()
 {
-  modprobe -q "$1" || absent "this kernel has no $1"
+  modprobe -q "$1" 2>/dev/null || [ -e "/sys/module/$1" ] ||
+    absent "this kernel has no $1"
 }
 
 # undo COMMAND...: when the job ends, the latest first.  For a machine of the
@@ -46,6 +47,7 @@ undo_all ()
 
   trap '' INT TERM
   set +e
+  exec 7>&-
   for i in "${undone[@]}"; do eval "$i" >/dev/null 2>&1; done
   (exit "$status")
   cleanup
@@ -90,7 +92,8 @@ file_system_on ()
   esac
   case $type in
     ntfs-3g) ;;
-    *) modprobe -q "$type" || grep -qw "$type" /proc/filesystems ||
+    *) modprobe -q "$type" 2>/dev/null ||
+      grep -qw "$type" /proc/filesystems ||
       absent "this kernel has no $type" ;;
   esac
   "${mkfs[@]}" "${@:3}" "$1" >/dev/null || fail "${mkfs[*]}"
@@ -172,6 +175,15 @@ nfs ()
 place_nfs3 () { nfs vers=3,nolock; }
 place_nfs4 () { nfs vers=4.2; }
 
+# device_target PATH: is the target.  Somebody has it open all the time, or its pages
+# would go with the last who closes it.
+device_target ()
+{
+  target=$1
+  read_ahead_of=$1
+  exec 7<"$1"
+}
+
 # Space is taken when it is written to, and given back when it is discarded.
 place_thin ()
 {
@@ -180,8 +192,7 @@ place_thin ()
   volume_group
   lvcreate -qq -y -W n -Z n -L "${1:-700M}" --errorwhenfull y -T lab/pool
   lvcreate -qq -y -W n -V 600M -T lab/pool -n thin
-  target=/dev/lab/thin
-  read_ahead_of=$target
+  device_target /dev/lab/thin
 }
 
 place_thick ()
@@ -190,8 +201,7 @@ place_thick ()
   module dm_mod
   volume_group
   lvcreate -qq -y -W n -Z n -L 160M -n thick lab
-  target=/dev/lab/thick
-  read_ahead_of=$target
+  device_target /dev/lab/thick
 }
 
 volume_group ()
@@ -215,8 +225,7 @@ place_raid5 ()
   mdadm --quiet --create /dev/md0 --run --assume-clean --metadata=1.2 \
     --level=5 --raid-devices=3 --size=80M "${disks[@]}" </dev/null ||
     fail "mdadm"
-  target=/dev/md0
-  read_ahead_of=$target
+  device_target /dev/md0
 }
 
 # As a disk with sectors of 4 KiB.
@@ -227,8 +236,7 @@ place_loop-4k ()
   truncate -s 160M "$backing"
   attach "$backing" --sector-size 4096
   undo losetup -d "$device"
-  target=$device
-  read_ahead_of=$target
+  device_target "$device"
 }
 
 # used: MiB that are taken of what lies below, or nothing where it cannot be
