@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# What scripts/lab says of its jobs' results: each is counted as what it is, a
+# machine that did not come to the end of its job has failed, and the report
+# tells what is not as promised and why, or that nobody has explained it.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need python3
+
+work=$tmp
+# shellcheck source=lab/outcome.sh
+. "$srcdir/lab/outcome.sh"
+
+results=$tmp/results/6.1
+mkdir -p "$results"
+
+# job NAME LINE...: its results.  The fields of a line have commas between.
+job ()
+{
+  printf '%s\n' 'kernel,6.1.0-1' 'nbdkit,nbdkit 1.2.3' "${@:2}" |
+    tr , '\t' >"$results/$1.results"
+  outcome 6.1 "$1" "$results/$1.results" >>"$tmp/out"
+}
+
+job ext4 'row,ext4,copy,yes,yes,yes' 'row,ext4,left,7 written,0,no' \
+  'row,ext4,space,-,-,' 'status,0' 'end,9' 'seconds,12'
+job vfat 'row,vfat,space,0 of 64 MiB,0,' 'status,0' 'end,9'
+job ntfs3 'absent,ntfs3,this kernel has no ntfs3' 'status,0' 'end,9'
+job xfs 'row,xfs,copy,yes,yes,yes'
+job tests-ext4 'test,ext4,test-a.sh,PASS' 'test,ext4,test-b.sh,SKIP' \
+  'test,ext4,test-c.sh,FAIL' 'status,1' 'oops,BUG: of the kernel' 'end,9'
+
+status=0
+last=$(total) || status=$?
+[ "$status-$last" = '1-3 passed, 5 failed, 2 skipped' ] ||
+  fail "the sums: $last (status $status): $(<"$tmp/out")"
+rm "$tmp/counts"
+status=0
+last=$(total) || status=$?
+[ "$status-$last" = '1-0 passed, 0 failed, 0 skipped' ] ||
+  fail "nothing was run, and all is well: $last (status $status)"
+
+"$srcdir/lab/report" "$tmp/results" >"$tmp/page" 2>"$tmp/unexplained" ||
+  fail "no report: $(<"$tmp/unexplained")"
+[ "$(<"$tmp/unexplained")" = 'report: not explained: 6.1 ext4 left' ] ||
+  fail "unexplained is $(<"$tmp/unexplained")"
+for line in '| 6.1 | 6.1.0-1 | 1.2.3 |' \
+  '| ext4 | **not**: left |' \
+  '| vfat |  |' \
+  '| ntfs3 | absent |' \
+  '| vfat | space | 6.1 | nothing promised | 0 of 64 MiB | FAT has no holes, so nothing can be given back. |' \
+  '| ext4 | left | 6.1 | **not as promised** | 7 written | Nobody has explained this yet. |' \
+  '| ext4 | test-c.sh | FAIL |' \
+  '| xfs | the machine came to its end | FAIL |'; do
+  grep -qxF -e "$line" "$tmp/page" || fail "no line: $line"
+done
+
+# Each job of the list is one that there is.
+grep -v '^#' "$srcdir/lab/jobs" | while read -r name seconds oldest script _; do
+  [ -n "$name" ] || continue
+  if ! [ "$seconds" -gt 0 ] || [ ! -e "$srcdir/lab/$script.sh" ]; then
+    fail "tests/lab/jobs: $name"
+  fi
+  [[ $oldest =~ ^[0-9]+\.[0-9]+$ ]] || fail "tests/lab/jobs: $name: $oldest"
+done
