@@ -146,7 +146,8 @@ serve ()
   start_nbdkit file "$target" "cache=${2:-none}"
 }
 
-# One copy in, one out; what is seen of it is several properties.
+# One copy in with a flush and one without, and two out; what is seen of them is
+# several properties.
 copies ()
 {
   local bytes
@@ -158,6 +159,12 @@ copies ()
   peak_writing=$most
   left_writing=$(settled)
   if has_data "$source"; then identical=yes; else identical='in: different'; fi
+  drop "$target"
+  watched patient nbdcopy --connections=$connections "$source" "$uri"
+  [ "$status" = 0 ] || { failed; stop_nbdkit; return 1; }
+  peak_writing=$((most > peak_writing ? most : peak_writing))
+  left_unflushed=$(settled)
+  has_data "$source" || identical='in, no flush: different'
   drop "$target"
 
   watched patient nbdcopy --connections=$connections "$uri" "$tmp/copy"
@@ -184,8 +191,9 @@ property_copy ()
 # Of what the copies have seen.
 property_left ()
 {
-  value="$left_writing written, $left_reading read"
-  as_promised [ $((left_writing + left_reading)) = 0 ]
+  value="$left_writing written, $left_unflushed without a flush"
+  value+=", $left_reading read"
+  as_promised [ $((left_writing + left_unflushed + left_reading)) = 0 ]
 }
 
 in_flight=$((connections * threads * request))
@@ -213,7 +221,7 @@ compare_maps ()
     END {
       for (i = length(map[1]); i > 0; i--) {
         was = substr(map[1], i, 1); is = substr(map[2], i, 1)
-        resident += was; stayed += was * is; added += !was * is
+        resident += was; stayed += was * is; added += (1 - was) * is
       }
       print resident + 0, stayed + 0, added + 0
     }' "$tmp/before" "$tmp/after")
