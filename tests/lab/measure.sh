@@ -9,7 +9,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 
 MiB=1048576
-size=$((128 * MiB))
+size=$((64 * MiB))            # of the data that is copied
 page=$(getconf PAGESIZE)
 connections=2
 threads=16                      # of nbdkit, for each connection
@@ -46,11 +46,14 @@ fresh ()
   drop "$target"
 }
 
-# filled: all of it is old data, on the disk, none of it in memory.
+# filled [FILE...]: it has old data (once if nothing is said), all on the disk,
+# none of it in memory.
 filled ()
 {
+  [ $# -gt 0 ] || set -- "$source"
   [ -b "$target" ] || rm -f "$target"
-  dd if="$source" of="$target" bs=1M conv=notrunc,fsync status=none
+  cat "$@" | dd of="$target" bs=1M iflag=fullblock conv=notrunc,fsync \
+    status=none
   drop "$target"
 }
 
@@ -220,11 +223,21 @@ compare_maps ()
     { map[NR] = $0 }
     END {
       for (i = length(map[1]); i > 0; i--) {
-        was = substr(map[1], i, 1); is = substr(map[2], i, 1)
+        was = substr(map[1], i, 1)
+        is = substr(map[2], i, 1)
         resident += was; stayed += was * is; added += (1 - was) * is
       }
       print resident + 0, stayed + 0, added + 0
     }' "$tmp/before" "$tmp/after")
+}
+
+# preserved: as was promised?  Some machines take pages back on their own, early.
+preserved ()
+{
+  local percent=95
+
+  [ -z "${LAB_DISKS:-}" ] || percent=100
+  [ $((stayed * 100)) -ge $((resident * percent)) ] && [ "$added" = 0 ]
 }
 
 # half_resident: the first half of the target is in memory.
@@ -247,21 +260,21 @@ property_preserve ()
   kept=yes
   for how in read write; do
     half_resident
+    serve "$1" preserve
     if [ $how = read ]; then
-      watched patient nbdcopy -- [ "$1" --exit-with-parent file "$target" \
-        cache=preserve ] null:
+      watched patient nbdcopy "$uri" null:
     else
-      watched patient nbdcopy --flush -- "$source" \
-        [ "$1" --exit-with-parent file "$target" cache=preserve ]
+      watched patient nbdcopy --flush "$source" "$uri"
     fi
+    stop_nbdkit
     if [ "$status" != 0 ]; then
       value=${value:+$value; }"refuses to $how"
-      grep -q preserve "$tmp/out" || failed
+      grep -q 'cache=preserve' "$tmp/log" || failed
       continue
     fi
     compare_maps
     value=${value:+$value; }"$how: kept $stayed of $resident, added $added"
-    ((stayed == resident && added == 0)) || kept=no
+    preserved || kept=no
   done
 }
 
@@ -350,26 +363,25 @@ property_block-status ()
 # One request of 128 MiB over old data, and a small one; what follows stays.
 property_zero ()
 {
-  local flag
+  local flag tail=$tmp/tail zeroes=$((2 * size))
 
   value=
   kept=yes
+  head -c 5000 "$source" >"$tail"
   for flag in '' nohole; do
-    filled
-    dd if="$source" of="$target" bs=5000 count=1 seek="$size" \
-      oflag=seek_bytes conv=notrunc,fsync status=none
+    filled "$source" "$source" "$tail"
     serve "$1"
     client_start "$uri"
-    ask_any zero 0 "$size" $flag
-    [[ $answer != ok* ]] || ask_any zero "$size" 1000 $flag
+    ask_any zero 0 $zeroes $flag
+    [[ $answer != ok* ]] || ask_any zero $zeroes 1000 $flag
     client_stop
     stop_nbdkit
     value+="${value:+; }${flag:-may be a hole}: "
     if [[ $answer != ok* ]]; then
       value+=$answer
       kept=no
-    elif cmp -n $((size + 1000)) "$target" /dev/zero >"$tmp/out" 2>&1 &&
-         cmp -n 4000 -i $((size + 1000)):1000 "$target" "$source"; then
+    elif cmp -n $((zeroes + 1000)) "$target" /dev/zero >"$tmp/out" 2>&1 &&
+         cmp -n 4000 -i $((zeroes + 1000)):1000 "$target" "$tail"; then
       value+='to the last byte'
     else
       value+="wrong ($(sed 's/.*: //' "$tmp/out"))"
@@ -397,10 +409,11 @@ property_space ()
   zeroed=$(used)
   client_stop
   stop_nbdkit
-  value="$((before - trimmed)) of 64 MiB by trim"
+  value="$((before - trimmed)) of 32 MiB by trim"
   value+=", $((trimmed - zeroed)) by zero"
   if can_give_back; then
-    as_promised [ $((before - trimmed)) -ge 60 -a $((trimmed - zeroed)) -ge 60 ]
+    as_promised [ $((before - trimmed)) -ge 30 -a \
+      $((trimmed - zeroed)) -ge 30 ]
   else
     kept=
   fi
