@@ -20,7 +20,8 @@ result nbdkit "$("$stock" --version)"
 place_ext4
 make_source
 filled
-chmod a+rx "$tmp" "$folder"
+chmod a+rx "$folder"
+chmod 1777 "$tmp"             # for the socket
 chmod 644 "$target"
 
 # serve_as_nobody CACHE
