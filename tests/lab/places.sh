@@ -70,14 +70,14 @@ new_disk ()
 }
 disks_made=0
 
-# file_system TYPE [OPTION...]: a new one at $folder.
+# file_system TYPE [SIZE]: a new one at $folder.  A size is for ext4 only.
 file_system ()
 {
   new_disk
   file_system_on "$disk" "$@"
 }
 
-# file_system_on DEVICE TYPE [MKFS-OPTION...]
+# file_system_on DEVICE TYPE [SIZE]
 file_system_on ()
 {
   local type=$2 mkfs=(mkfs."$2")
@@ -96,7 +96,7 @@ file_system_on ()
       grep -qw "$type" /proc/filesystems ||
       absent "this kernel has no $type" ;;
   esac
-  "${mkfs[@]}" "${@:3}" "$1" >/dev/null || fail "${mkfs[*]}"
+  "${mkfs[@]}" "$1" "${@:3}" >/dev/null || fail "${mkfs[*]}"
   folder=$tmp/$place
   mkdir -p "$folder"
   mounts+=("$folder")
@@ -144,7 +144,7 @@ overlay ()
 place_overlay-ext4 () { overlay ext4; }
 place_overlay-xfs () { overlay xfs; }
 
-# nfs VERSION-OPTIONS SIZE-OF-BELOW: server and client are this machine.
+# nfs VERSION-OPTIONS [SIZE-OF-BELOW]: server and client are this machine.
 nfs ()
 {
   local below
@@ -152,7 +152,7 @@ nfs ()
   only_in_a_machine
   module nfsd
   module nfs
-  file_system ext4 ${2:+"$2"}
+  file_system ext4 "${@:2}"
   below=$folder
   mkdir -p /var/lib/nfs/{sm,rpc_pipefs,v4recovery} "$tmp/nfs"
   mount -t nfsd nfsd /proc/fs/nfsd
