@@ -84,11 +84,9 @@ file_system_on ()
 
   case $type in
     ext?) mkfs+=(-q -F -E lazy_itable_init=1) ;;
-    btrfs | f2fs) mkfs+=(-q -f) ;;
-    xfs) mkfs+=(-q -f) ;;
+    btrfs | f2fs | xfs) mkfs+=(-q -f) ;;
     vfat) mkfs+=(-F 32) ;;
-    ntfs3) mkfs=(mkfs.ntfs -q -f -F) type=ntfs3 ;;
-    ntfs-3g) mkfs=(mkfs.ntfs -q -f -F) type=ntfs-3g ;;
+    ntfs3 | ntfs-3g) mkfs=(mkfs.ntfs -q -f -F) ;;
   esac
   case $type in
     ntfs-3g) ;;
