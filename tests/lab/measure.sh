@@ -311,12 +311,12 @@ slow_writes ()
   preallocated
   serve "$1"
   client_start "$uri"
-  for i in {1..10}; do
+  for i in {1..20}; do
     preallocated
     dd if="$source" of="$target" bs=32M count=1 seek=$((i % 2)) \
       conv=notrunc status=none &
     writer=$!
-    while alive "$writer"; do ask extents 0 67108864; done
+    while kill -0 "$writer" 2>/dev/null; do ask extents 0 64M; done
     wait "$writer" || fail "dd"
     ! calls_hole $((i % 2 * 32 * MiB)) $((32 * MiB)) || wrong=$((wrong + 1))
   done
@@ -324,10 +324,11 @@ slow_writes ()
   stop_nbdkit
 }
 
-# Small ones in ten ways, through two servers and past them: see stale-map.c.
+# Small ones in ten ways, through two servers and past them, for 20 seconds: see
+# stale-map.c.
 quick_writes ()
 {
-  local files=(1 2 3 4) first i
+  local files=({1..8}) first i
 
   mkdir -p "$folder/stale"
   for i in "${files[@]}"; do truncate -s 64M "$folder/stale/$i"; done
@@ -337,7 +338,7 @@ quick_writes ()
   first=$job
   start_nbdkit file "dir=$folder/stale"
   status=0
-  patient "$builddir/stale-map" 24 1 "$tmp/sock" \
+  timeout --foreground 20 "$builddir/stale-map" 1000000 1 "$tmp/sock" \
     "$tmp/other" "$folder/stale" "${files[@]}" >"$tmp/out" 2>&1 || status=$?
   stop_nbdkit
   kill "$first"
@@ -349,11 +350,11 @@ property_block-status ()
 {
   [ -n "$folder" ] || { value='no holes'; kept=; return; }
   slow_writes "$1"
-  value="$wrong of 10 slow writes"
+  value="$wrong of 20 slow writes"
   as_promised [ $wrong = 0 ]
   quick_writes "$1"
   case $status-$(<"$tmp/out") in
-    0-*) value+=', 0 quick ones' ;;
+    124-) value+=', no quick one' ;;
     *'a hole, although'*) value+=', a quick one'; kept=no ;;
     *'all was trimmed'* | *': trim: '*) value+=', no holes by trim' ;;
     *) value+=", $(tail -n 1 "$tmp/out")"; kept=no ;;
