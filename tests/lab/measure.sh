@@ -248,6 +248,16 @@ half_resident ()
   "$builddir/residency" -m "$target" >"$tmp/before"
 }
 
+# plain_write_keeps: does what was in memory stay when somebody writes the file
+# without a server?
+plain_write_keeps ()
+{
+  half_resident
+  dd if="$source" of="$target" bs=256K conv=notrunc,fsync status=none
+  compare_maps
+  [ $((stayed * 100)) -ge $((resident * 95)) ]
+}
+
 # Half of it is resident before.  The stock plugin has no such mode.
 property_preserve ()
 {
@@ -259,6 +269,10 @@ property_preserve ()
   value=
   kept=yes
   for how in read write; do
+    if [ $how = write ] && ! plain_write_keeps; then
+      value+="; a plain write: kept $stayed of $resident"
+      continue
+    fi
     half_resident
     serve "$1" preserve
     if [ $how = read ]; then
