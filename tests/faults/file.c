@@ -117,14 +117,8 @@ read_all (int fd, const char *name, unsigned char *buf, uint64_t count,
   }
 }
 
-/* Linux 6.18's ext4 forgets something: when the first write to blocks that
- * are marked as not written yet fails, and the same page is written again
- * with success, the data is on the disk, but the blocks stay marked and read
- * as zeroes.  (Converting a neighbour may even overwrite them.)  No server
- * can know.  So on ext4, what the disk has accepted is not counted as lost.
- */
-static bool
-is_forgetful (int fd)
+bool
+file_is_forgetful (int fd)
 {
   struct statfs fs;
 
@@ -150,10 +144,10 @@ file_check (const char *name, const char *model_name, const char *control_name)
     die ("malloc");
   read_all (fd, name, buf, model.size, 0);
   forgotten = model_lost (&model, STRICT, buf, model.size, 0, NULL);
-  if (forgotten && is_forgetful (fd)) {
+  if (forgotten && file_is_forgetful (fd)) {
     const struct control *control = map_control (control_name);
 
-    model_take_accepted (&model, buf, control);
+    model_take_accepted (&model, buf, model.size, 0, control);
   }
   close (fd);
 

@@ -31,6 +31,15 @@ void file_make (const char *name, const char *seed);
 void file_check (const char *name, const char *model_name,
                  const char *control_name);
 
+/* Linux 6.18's ext4 forgets something: when the first write to blocks that
+ * are marked as not written yet fails, and the same page is written again
+ * with success, the data is on the disk, but the blocks stay marked and read
+ * as zeroes.  (Converting a neighbour may even overwrite them.)  No server
+ * can know.  So on ext4, what the disk has accepted is not counted as lost.
+ * Whether "fd" is of a file there.
+ */
+bool file_is_forgetful (int fd);
+
 /* What is shared with the disk; in this process for good. */
 struct control *map_control (const char *name);
 

@@ -217,6 +217,9 @@ read_answered (struct request *rq, bool ok)
     wrong++;
     return;
   }
+  if (model_lost (&model, LENIENT, rq->buf, rq->count, rq->offset, NULL) > 0 &&
+      file_is_forgetful (file))
+    model_take_accepted (&model, rq->buf, rq->count, rq->offset, control);
   wrong += model_lost (&model, LENIENT, rq->buf, rq->count, rq->offset,
                        stderr) > 0;
   if (model_stale (&model, rq->buf, rq->count, rq->offset) > 0) {

@@ -69,10 +69,11 @@ disk_up ()
   attach "$tmp/fuse/disk" --direct-io=on
 }
 
-# Take the mount of a folder away, whatever it takes.
+# Take the mount of a folder away, whatever it takes.  mountpoint(1) does not see
+# a file system that has shut itself down.
 unmount ()
 {
-  mountpoint -q "$1" 2>/dev/null || return 0
+  grep -qF " $1 " /proc/self/mounts || return 0
   eventually 10 umount "$1" 2>/dev/null || umount -l "$1"
 }
 

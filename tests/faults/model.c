@@ -367,27 +367,30 @@ all_accepted (const struct model *m, uint32_t change, uint64_t offset,
 }
 
 void
-model_take_accepted (const struct model *m, unsigned char *buf,
-                     const struct control *control)
+model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
+                     uint64_t offset, const struct control *control)
 {
-  const uint64_t block = 4096;
-  size_t i;
+  const uint64_t block = 4096, limit = offset + count;
+  uint64_t at = offset, next;
+  size_t i, c;
 
-  for (i = 0; i < m->nr_segments; i++) {
+  for (i = find (m, offset); at < limit; i++) {
     const struct segment *s = &m->segments[i];
-    size_t promised = s->promised[STRICT], c;
-    uint64_t at = s->start, end = segment_end (m, i), next;
+    size_t promised = s->promised[STRICT];
+    uint64_t end = segment_end (m, i) < limit ? segment_end (m, i) : limit;
 
     for (; at < end; at = next) {
+      unsigned char *bytes = buf + (at - offset);
+
       next = (at / block + 1) * block;
       if (next > end)
         next = end;
-      if (count_others (m, s, promised, buf + at, next - at, at) == 0)
+      if (count_others (m, s, promised, bytes, next - at, at) == 0)
         continue;
       /* Or a later one, which may have replaced it in memory. */
       for (c = promised; c < s->nr; c++) {
         if (all_accepted (m, s->changes[c], at, next, control)) {
-          model_fill (m, s->changes[c], buf + at, next - at, at);
+          model_fill (m, s->changes[c], bytes, next - at, at);
           break;
         }
       }

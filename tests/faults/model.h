@@ -112,11 +112,11 @@ uint64_t model_lost (const struct model *m, enum opinion opinion,
 uint64_t model_stale (const struct model *m, const unsigned char *buf,
                       uint64_t count, uint64_t offset);
 
-/* Where what was promised is not in buf, which is the whole disk, but
- * the disk did accept all of it, or of a later change, at some time, put
- * that there.
+/* Where what was promised is not in buf, but the disk did accept all of it, or
+ * of a later change, at some time, put that there.
  */
 void model_take_accepted (const struct model *m, unsigned char *buf,
+                          uint64_t count, uint64_t offset,
                           const struct control *control);
 
 /* To a file and back.  Only good for model_lost.  Return 0, or -1 with errno.
