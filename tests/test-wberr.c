@@ -113,6 +113,24 @@ a_deaf_witness_is_not_believed (void **state)
   wberr_free (&e);
 }
 
+/* One that does not exist is never believed. */
+static void
+no_witness_is_trusted (void **state)
+{
+  struct wberr e;
+  wberr_cursor a, b;
+
+  wberr_init (&e, -1);
+  wberr_trust_witness (&e);
+  atomic_init (&a, wberr_sample (&e));
+  atomic_init (&b, wberr_sample (&e));
+  hear (&e, EIO);
+  assert_int_equal (flush (&e, &a, 0), EIO);
+  assert_int_equal (flush (&e, &a, EIO), EIO);
+  assert_int_equal (flush (&e, &b, 0), EIO);
+  wberr_free (&e);
+}
+
 /* A write whose page fails before it is acknowledged: the flush that covers it
  * fails, however many failed before.
  */
@@ -249,6 +267,7 @@ main (void)
     cmocka_unit_test (each_is_told_once),
     cmocka_unit_test (a_flush_tells_the_others),
     cmocka_unit_test (a_deaf_witness_is_not_believed),
+    cmocka_unit_test (no_witness_is_trusted),
     cmocka_unit_test (a_write_in_progress_is_not_forgotten),
     cmocka_unit_test (a_second_error_is_not_covered_by_the_first),
     cmocka_unit_test (a_fua_write_is_not_suspected),

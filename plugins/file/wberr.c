@@ -88,7 +88,8 @@ note (struct wberr *e, int err)
 void
 wberr_trust_witness (struct wberr *e)
 {
-  atomic_store (&e->witness_hears, true);
+  if (e->witness >= 0)
+    atomic_store (&e->witness_hears, true);
 }
 
 /* Returns whether there was an error that had not been noted. */

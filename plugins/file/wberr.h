@@ -89,7 +89,7 @@ void wberr_init (struct wberr *e, int witness);
 void wberr_free (struct wberr *e);
 
 /* It is known from elsewhere that sync_file_range acts on this file: the
- * witness hears of all errors of writeback, and is believed.
+ * witness, if there is one, hears of all errors of writeback, and is believed.
  */
 void wberr_trust_witness (struct wberr *e);
 
