@@ -38,7 +38,7 @@ hear (struct wberr *e, int err)
   struct wberr_listener l;
 
   wberr_listening_begins (e, &l, 4);
-  wberr_listening_ends (e, &l, err);
+  wberr_listening_ends (e, &l, err, NULL);
 }
 
 /* A description on which no error is ever reported, as on overlayfs. */
@@ -209,7 +209,7 @@ hear_late (void *arg)
   struct late *late = arg;
 
   usleep (100000);
-  wberr_listening_ends (late->e, &late->l, EIO);
+  wberr_listening_ends (late->e, &late->l, EIO, NULL);
   return NULL;
 }
 

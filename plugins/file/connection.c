@@ -118,32 +118,33 @@ connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
   return count < n ? count : n;
 }
 
-static int
+/* Returns how many bytes were written: if less than all, errno says why. */
+static uint32_t
 write_fully (struct connection *c, const char *buf, uint32_t count,
              uint64_t offset, int flags)
 {
-  while (count > 0) {
-    const struct iovec iov = { (void *) buf, count };
+  uint32_t done = 0;
+
+  while (done < count) {
+    const struct iovec iov = { (void *) (buf + done), count - done };
     ssize_t r;
 
     /* pwritev2 with no flags is pwritev, but one more thing that a
      * sandbox may not know.
      */
     if (flags)
-      r = pwritev2 (c->fd, &iov, 1, offset, flags);
+      r = pwritev2 (c->fd, &iov, 1, offset + done, flags);
     else
-      r = pwrite (c->fd, buf, count, offset);
+      r = pwrite (c->fd, iov.iov_base, iov.iov_len, offset + done);
     if (r == -1 && errno == EINTR)
       continue;
     if (r == 0) /* no progress and no reason given */
       errno = EIO;
     if (r <= 0)
-      return -1;
-    buf += r;
-    count -= r;
-    offset += r;
+      break;
+    done += r;
   }
-  return 0;
+  return done;
 }
 
 static void
@@ -198,8 +199,8 @@ tell_fua (struct connection *c, wberr_mark begun)
 
 /* ---- requests ---- */
 
-/* Write without FUA.  The parts that were written before an error are
- * accounted for: they are dirty.
+/* Write without FUA.  What was written before an error is accounted for, as it
+ * is dirty; what was not is as it was, and may have failed before.
  */
 static int
 write_windowed (struct connection *c, struct wberr_write *w, const char *buf,
@@ -208,23 +209,25 @@ write_windowed (struct connection *c, struct wberr_write *w, const char *buf,
   struct evictor *ev = c->disk->evictor;
 
   while (true) {
-    uint32_t n = connection_chunk (c, count, offset);
+    uint32_t n = connection_chunk (c, count, offset), done;
     struct claim claim;
-    int r, err;
+    int err;
 
     if (ev)
       evictor_write_begins (ev, &claim, offset, n);
-    r = write_fully (c, buf, n, offset, 0);
+    done = write_fully (c, buf, n, offset, 0);
     err = errno;
-    if (r == -1)
+    if (done < n)
       report_write (c, n, offset);
-    if (ev) {
-      evictor_wrote (ev, &claim, w, offset, n);
+    if (ev && done > 0)
+      evictor_wrote (ev, &claim, w, offset, done, true);
+    if (ev)
       evictor_write_ends (ev, &claim);
-    }
     errno = err;
-    if (r == -1 || n == count)
-      return r;
+    if (done < n)
+      return -1;
+    if (n == count)
+      return 0;
 
     buf += n;
     count -= n;
@@ -244,7 +247,8 @@ sync_fua (struct connection *c)
   wberr_listening_begins (&c->disk->errors, &l, c->fd);
   r = fdatasync (c->fd);
   err = errno;
-  wberr_listening_ends (&c->disk->errors, &l, r == -1 ? err : 0);
+  wberr_listening_ends (&c->disk->errors, &l, r == -1 ? err : 0,
+                        &c->fua_cursor);
   errno = err;
   return r;
 }
@@ -281,10 +285,10 @@ write_dsync (struct connection *c, const char *buf, uint32_t count,
   int r, err;
 
   wberr_listening_begins (&c->disk->errors, &l, c->fd);
-  r = write_fully (c, buf, count, offset, RWF_DSYNC);
+  r = write_fully (c, buf, count, offset, RWF_DSYNC) == count ? 0 : -1;
   err = errno;
   wberr_listening_ends (&c->disk->errors, &l,
-                        r == -1 && may_be_writeback (c, err) ? err : 0);
+                        r == -1 && may_be_writeback (c, err) ? err : 0, NULL);
   errno = err;
   return r;
 }
@@ -303,7 +307,7 @@ write_through (struct connection *c, const char *buf, uint32_t count,
       return -1;
     atomic_store (&c->disk->can_write_dsync, false);
   }
-  if (write_fully (c, buf, count, offset, 0) == -1)
+  if (write_fully (c, buf, count, offset, 0) < count)
     return -1;
   return sync_fua (c);
 }
@@ -348,7 +352,7 @@ learn (struct connection *c, uint64_t offset)
   const uint64_t page = sysconf (_SC_PAGESIZE);
   struct pagecache *pages = &c->disk->pages;
 
-  if (atomic_load (&pages->count) != UNPROVEN)
+  if (atomic_load (&pages->count) == USELESS)
     return;
   pagecache_learn (pages, c->fd, offset / page * page, page);
   if (atomic_load (&pages->count) == PROVEN)
@@ -384,6 +388,7 @@ connection_flush (struct connection *c)
   struct wberr *errors = &c->disk->errors;
   struct evictor *ev = c->disk->evictor;
   struct wberr_flush f;
+  wberr_mark told;
   uint64_t last = 0;
   int err;
 
@@ -392,7 +397,10 @@ connection_flush (struct connection *c)
   wberr_flush_begins (errors, &f, c->fd);
   err = fdatasync (c->fd) == -1 ? errno : 0;
   err = wberr_flush_ends (errors, &f, &c->flush_cursor, err);
-  wberr_next (errors, &c->fua_cursor);
+  /* One that a flush was told of needs no FUA request to fail. */
+  told = atomic_load (&c->flush_cursor);
+  if (told > atomic_load (&c->fua_cursor))
+    atomic_store (&c->fua_cursor, told);
   if (ev)
     evictor_flushed (ev, last, err == 0);
   if (err == 0)
@@ -441,7 +449,8 @@ connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
   int err;
 
   for (i = 0; i < e->nr; i++)
-    evictor_wrote (c->disk->evictor, &e->claim[i], w, e->offset[i], 1);
+    evictor_wrote (c->disk->evictor, &e->claim[i], w, e->offset[i], 1,
+                   i + 1 == e->nr);
   if (!fua)
     return 0;
 

@@ -286,6 +286,7 @@ disk_new (int fd, const char *name)
   wberr_init (&d->errors, reopen (fd, O_RDONLY));
   pagecache_init (&d->pages, fd);
   d->direct.fd = -1;
+  atomic_store (&d->suspected_reads, 0);
   atomic_store (&d->direct_leaks, false);
   if (d->id.is_block)
     probe_block_device (d, fd);

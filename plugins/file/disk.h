@@ -52,13 +52,14 @@ struct disk {
   atomic_bool can_discard;
   atomic_bool can_write_dsync; /* pwritev2 with RWF_DSYNC */
 
-  struct stats *stats;      /* has its own atomics; NULL = none wanted */
-  struct extent_map map;    /* has its own lock and atomics */
-  struct pagecache pages;   /* has its own atomics */
-  struct direct direct;     /* only with preserve, else none */
-  atomic_bool direct_leaks; /* it was seen to bring pages in */
-  struct wberr errors;      /* has its own locks */
-  struct evictor *evictor;  /* has its own lock; NULL = no eviction */
+  struct stats *stats;        /* has its own atomics; NULL = none wanted */
+  struct extent_map map;      /* has its own lock and atomics */
+  struct pagecache pages;     /* has its own atomics */
+  struct direct direct;       /* only with preserve, else none */
+  atomic_int suspected_reads; /* direct reads to come that may bring some in */
+  atomic_bool direct_leaks;   /* it was seen to bring pages in */
+  struct wberr errors;        /* has its own locks */
+  struct evictor *evictor;    /* has its own lock; NULL = no eviction */
 };
 
 /* The disk that "fd" is open on, shared with all other connections to it

@@ -147,7 +147,7 @@ start_writeback (struct evictor *ev, const struct extent_set *s)
  * *where the extent at which it was reported.
  */
 static int
-wait_for_extents (struct evictor *ev, const struct extent_set *s, bool dirty,
+wait_for_extents (struct evictor *ev, const struct extent_set *s,
                   struct extent *where)
 {
   int err = 0;
@@ -155,7 +155,7 @@ wait_for_extents (struct evictor *ev, const struct extent_set *s, bool dirty,
 
   for (i = 0; i < s->nr; i++) {
     int r = pagecache_wait (ev->config.pages, ev->fd, s->v[i].offset,
-                            s->v[i].length, dirty);
+                            s->v[i].length);
 
     if (r && err == 0) {
       err = r;
@@ -223,7 +223,7 @@ learn (struct evictor *ev, const struct extent_set *s)
 {
   struct pagecache *pages = ev->config.pages;
 
-  if (atomic_load (&pages->count) != UNPROVEN || s->nr == 0)
+  if (s->nr == 0)
     return;
   pagecache_learn (pages, ev->fd, s->v[0].offset, s->v[0].length);
   /* Whoever sees the pages of this file hears of its errors too. */
@@ -238,7 +238,7 @@ learn (struct evictor *ev, const struct extent_set *s)
  * lock, returns with it.  Returns 0 or an errno value, which is noted.
  */
 static int
-wait_for_window (struct evictor *ev, struct window *w, bool redirtied)
+wait_for_window (struct evictor *ev, struct window *w)
 {
   const uint64_t begin = stats_now (ev->config.stats);
   const uint64_t last = ev->writes.serial;
@@ -253,15 +253,15 @@ wait_for_window (struct evictor *ev, struct window *w, bool redirtied)
   learn (ev, &w->set);
   wberr_listening_begins (ev->config.errors, &l, ev->fd);
   if (waits_by_range (ev))
-    err = wait_for_extents (
-      ev, &w->set, redirtied || !w->started || w->failed_to_start, &where);
+    err = wait_for_extents (ev, &w->set, &where);
   /* It may have turned out to be useless. */
   all = !waits_by_range (ev);
   if (all) {
     err = sync_disk (ev);
     where = span (&w->set);
   }
-  wberr_listening_ends (ev->config.errors, &l, err);
+  wberr_listening_ends (ev->config.errors, &l, err, NULL);
+  wberr_wait_for_listeners (ev->config.errors, ev->fd);
   stats_add_time (ev->config.stats, STATS_WRITEBACK_WAITS, begin);
   pthread_mutex_lock (&ev->lock);
   if (all && err == 0)
@@ -330,7 +330,7 @@ try_sync (struct evictor *ev, struct extent_set *left)
 
   wberr_listening_begins (ev->config.errors, &l, ev->fd);
   err = sync_disk (ev);
-  wberr_listening_ends (ev->config.errors, &l, err);
+  wberr_listening_ends (ev->config.errors, &l, err, NULL);
   if (err) {
     pthread_mutex_lock (&ev->lock);
     claim_keep (ev, &ev->claims.failed, left);
@@ -416,14 +416,14 @@ eviction_call_writer (struct evictor *ev)
 }
 
 void
-eviction_evict_written (struct evictor *ev, bool redirtied)
+eviction_evict_written (struct evictor *ev)
 {
   struct window *w = ring_take (&ev->writes);
   bool failed;
   int err, i;
 
   count_window (ev, w);
-  err = wait_for_window (ev, w, redirtied);
+  err = wait_for_window (ev, w);
 
   /* The kernel says that something failed, not what: all that was begun before
    * that was heard, by whomever, is suspected.
@@ -484,18 +484,36 @@ eviction_evict_read (struct evictor *ev)
   ring_give_back (&ev->reads, w);
 }
 
+/* Whether an error of starting writeback is about the data.  It is, unless the
+ * call is missing, or could not do its work.
+ */
+static bool
+is_about_data (struct evictor *ev, int err)
+{
+  return err && waits_by_range (ev) && err != EAGAIN && err != EINTR &&
+         err != ENOMEM;
+}
+
 /* Start the writeback of a sealed window.  Role held, so that the window
- * stays where it is.
+ * stays where it is.  Nobody else may ever hear of an error of this.
  */
 static void
 start_window (struct evictor *ev, struct window *w)
 {
+  int err;
+
   w->started = true;
   pthread_mutex_unlock (&ev->lock);
   debug_window (ev, "sealed", "write", w);
-  /* It is tried again when the window is waited for, and told then. */
-  w->failed_to_start = start_writeback (ev, &w->set) != 0;
+  err = start_writeback (ev, &w->set);
+  if (is_about_data (ev, err))
+    wberr_note (ev->config.errors, err);
   pthread_mutex_lock (&ev->lock);
+  if (is_about_data (ev, err)) {
+    const struct extent e = span (&w->set);
+
+    writeback_failed (ev, err, &e);
+  }
 }
 
 /* Add to "spared" what readers may be reading, or be about to read: around all
@@ -619,7 +637,7 @@ eviction_step (struct evictor *ev)
   else if (ev->reads.nr_sealed > ev->reads.nr_slots / 2)
     eviction_evict_read (ev);
   else if (ev->writes.nr_sealed > ev->writes.nr_slots / 2)
-    eviction_evict_written (ev, false);
+    eviction_evict_written (ev);
   else if (ev->windows_to_count == 0)
     sweep_if_over (ev);
   else
@@ -637,7 +655,7 @@ eviction_collect_error (struct evictor *ev)
     return false;
   wberr_listening_begins (ev->config.errors, &l, ev->fd);
   err = wberr_ask (ev->fd);
-  wberr_listening_ends (ev->config.errors, &l, err);
+  wberr_listening_ends (ev->config.errors, &l, err, NULL);
   if (err)
     writeback_failed (ev, err, &(struct extent){ 0, 0 });
   return err != 0;
@@ -718,7 +736,7 @@ eviction_empty_rings (struct evictor *ev)
    */
   last = ev->writes.serial;
   while (ev->writes.nr_sealed > 0 && ring_oldest_serial (&ev->writes) <= last)
-    eviction_evict_written (ev, true);
+    eviction_evict_written (ev);
   for (n = ev->reads.nr_sealed; n > 0 && ev->reads.nr_sealed > 0; n--)
     eviction_evict_read (ev);
   eviction_collect_error (ev);

@@ -84,10 +84,10 @@ struct evictor {
  */
 bool eviction_step (struct evictor *ev);
 
-/* Wait for the oldest written window, which must exist, and drop it.  With
- * "redirtied" also write back again what was written since.  Role held.
+/* Wait for the oldest written window, which must exist, and drop it.  Role
+ * held.
  */
-void eviction_evict_written (struct evictor *ev, bool redirtied);
+void eviction_evict_written (struct evictor *ev);
 
 /* Drop the oldest window of reads, which must exist.  The role is not
  * needed.

@@ -174,8 +174,8 @@ evictor_thread (void *arg)
   return NULL;
 }
 
-/* Have the thread running, if it is to be had.  Lock held, and released while
- * one is started.
+/* Have the thread running, if it is to be had.  Lock held: one that has ended
+ * returns at once, and starting one does not wait for a disk.
  */
 static void
 need_thread (struct evictor *ev)
@@ -408,7 +408,7 @@ add_read (struct evictor *ev, uint64_t offset, uint64_t length)
     window_sealed (ev);
 }
 
-/* Add what of a set is not others'.  Lock held. */
+/* Lock held. */
 static void
 add_reads (struct evictor *ev, const struct extent_set *set)
 {
@@ -427,20 +427,9 @@ evictor_reading (struct evictor *ev, int64_t bytes)
 void
 evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  struct extent e = ring_whole_pages (&ev->reads, offset, length);
-  struct extent_set ours;
-
   begin_request (ev);
   ev->unswept_reads = true;
-  if (!ev->config.preserve)
-    add_read (ev, offset, length);
-  else {
-    extent_set_init (&ours, MAX_KEPT);
-    extent_set_add (&ours, e.offset, e.length);
-    extent_set_subtract (&ours, &ev->claims.foreign);
-    add_reads (ev, &ours);
-    extent_set_free (&ours);
-  }
+  add_read (ev, offset, length);
   pthread_mutex_unlock (&ev->lock);
 }
 
@@ -482,7 +471,7 @@ wait_for_slot (struct evictor *ev, bool again)
   if (ev->thread_state != THREAD_RUNS && !role_is_taken (ev) &&
       ev->writes.nr_sealed > 0) {
     take_role (ev);
-    eviction_evict_written (ev, false);
+    eviction_evict_written (ev);
     leave_role (ev);
     return;
   }
@@ -529,7 +518,7 @@ add_in_turn (struct evictor *ev, uint64_t offset, uint64_t length,
 
 void
 evictor_wrote (struct evictor *ev, struct claim *c, struct wberr_write *w,
-               uint64_t offset, uint64_t length)
+               uint64_t offset, uint64_t length, bool all)
 {
   enum ring_result r;
 
@@ -537,7 +526,7 @@ evictor_wrote (struct evictor *ev, struct claim *c, struct wberr_write *w,
   r = add_in_turn (ev, offset, length, w->mark);
   /* Before anybody can take the window: it would spare what is being written.
    */
-  if (r != RING_FULL)
+  if (r != RING_FULL && all)
     wberr_write_at (ev->config.errors, w, offset, 0);
   if (ev->config.preserve && r != RING_FULL) {
     c->accounted = true;
@@ -607,7 +596,7 @@ evictor_flushed (struct evictor *ev, uint64_t last, bool succeeded)
    */
   take_role (ev);
   while (ev->writes.nr_sealed > 0 && ring_oldest_serial (&ev->writes) <= last)
-    eviction_evict_written (ev, false);
+    eviction_evict_written (ev);
   ring_seal (&ev->reads);
   for (n = ev->reads.nr_sealed; n > 0 && ev->reads.nr_sealed > 0; n--)
     eviction_evict_read (ev);

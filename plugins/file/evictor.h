@@ -64,8 +64,8 @@ void evictor_write_ends (struct evictor *ev, struct claim *c);
 void evictor_reading (struct evictor *ev, int64_t bytes);
 
 /* After [offset, offset+length) was read through the page cache: drop it when
- * its window is the oldest.  Never waits for the disk, except for the dropping
- * itself.  length > 0.
+ * its window is the oldest.  Not with preserve: see evictor_wrote_through.
+ * Never waits for the disk, except for the dropping itself.  length > 0.
  */
 void evictor_read (struct evictor *ev, uint64_t offset, uint64_t length);
 
@@ -77,11 +77,11 @@ void evictor_wrote_through (struct evictor *ev, struct claim *c,
 
 /* After [offset, offset+length) was written: write it back and drop it
  * in its window's turn.  Waits while the ring is full.  Then it is looked after
- * by its window, and no longer where "w", the write in progress, is.
- * length > 0 and <= window_size.
+ * by its window, and with "all" nothing else is where "w", the write in
+ * progress, is.  length > 0 and <= window_size.
  */
 void evictor_wrote (struct evictor *ev, struct claim *c, struct wberr_write *w,
-                    uint64_t offset, uint64_t length);
+                    uint64_t offset, uint64_t length, bool all);
 
 /* Whether memory has, or may have, something at "offset" that the disk has not:
  * it is being written, or was and is not known to be on the disk.  The answer

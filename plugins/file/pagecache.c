@@ -83,6 +83,7 @@ pagecache_init (struct pagecache *pc, int fd)
   struct statfs fs;
   bool overlay = fstatfs (fd, &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC;
 
+  atomic_init (&pc->lessons, 0);
   atomic_init (&pc->count, overlay ? USELESS : UNPROVEN);
   atomic_init (&pc->map, UNPROVEN);
   atomic_init (&pc->wait, overlay ? USELESS : UNPROVEN);
@@ -115,14 +116,11 @@ pagecache_start (struct pagecache *pc, int fd, uint64_t offset, uint64_t length)
 }
 
 int
-pagecache_wait (struct pagecache *pc, int fd, uint64_t offset, uint64_t length,
-                bool dirty)
+pagecache_wait (struct pagecache *pc, int fd, uint64_t offset, uint64_t length)
 {
-  unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE;
-
-  if (dirty)
-    flags |= SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  return sync_range (pc, fd, offset, length, flags);
+  return sync_range (pc, fd, offset, length,
+                     SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                       SYNC_FILE_RANGE_WAIT_AFTER);
 }
 
 int
@@ -225,14 +223,22 @@ missing_by_mincore (int fd, uint64_t offset, uint64_t length,
 
 /* ---- what they are worth ---- */
 
+/* Pages that are in no page cache (DAX) teach nothing, however often. */
+#define LESSONS 16
+
 void
 pagecache_learn (struct pagecache *pc, int fd, uint64_t offset, uint64_t length)
 {
   struct extent_set missing;
 
   if (atomic_load (&pc->count) != UNPROVEN ||
-      count_unproven (pc, fd, offset, length) != 0 ||
-      !pagecache_can_map (pc, fd))
+      count_unproven (pc, fd, offset, length) != 0)
+    return;
+  if (atomic_fetch_add (&pc->lessons, 1) >= LESSONS) {
+    settle (&pc->count, USELESS);
+    return;
+  }
+  if (!pagecache_can_map (pc, fd))
     return;
   /* No page is counted.  If some are there, they are never counted. */
   extent_set_init (&missing, length / sysconf (_SC_PAGESIZE) + 1);

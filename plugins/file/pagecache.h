@@ -37,6 +37,7 @@ enum worth { UNPROVEN, PROVEN, USELESS };
  * others; PROVEN may still turn into USELESS.
  */
 struct pagecache {
+  _Atomic unsigned lessons; /* calls of pagecache_learn that taught nothing */
   _Atomic enum worth count; /* cachestat sees this file's pages */
   _Atomic enum worth map;   /* mincore may tell us */
   _Atomic enum worth wait;  /* what sync_file_range(2) has waited for is
@@ -49,18 +50,20 @@ void pagecache_init (struct pagecache *pc, int fd);
 
 /* Start the writeback of a range, without waiting for it.  Returns 0 or an
  * errno value.  Where sync_file_range is missing, pc->wait is USELESS
- * afterwards.
+ * afterwards; any other error may be all that is ever heard of it (ext4 that
+ * finds no blocks for a page, Linux 6.18).
  */
 int pagecache_start (struct pagecache *pc, int fd, uint64_t offset,
                      uint64_t length);
 
-/* Wait for the writeback of a range, which with "dirty" includes what has not
- * been started.  Only if pc->wait is not USELESS; fdatasync(2) is what remains
- * then.  Returns 0 or an errno value; that of an error of writeback anywhere in
- * the file, once for each description.
+/* Write back what is still dirty of a range, and wait for all of it: starting
+ * passes over a page that is being written back already, and was written again
+ * since.  Only if pc->wait is not USELESS; fdatasync(2) is what remains then.
+ * Returns 0 or an errno value; that of an error of writeback anywhere in the
+ * file, once for each description.
  */
 int pagecache_wait (struct pagecache *pc, int fd, uint64_t offset,
-                    uint64_t length, bool dirty);
+                    uint64_t length);
 
 /* Drop the clean pages of a range from the page cache, length 0 meaning to the
  * end of the file.  Both must be multiples of the page size:

@@ -76,20 +76,20 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
  */
 #define COMPRESSED_UNIT (128 * 1024)
 
-/* Read what may come into memory on its way: what was not there before is ours
- * to drop.
+/* Reads after one that brought something in that are suspected to do so, too.
+ */
+#define SUSPECTED_READS 16
+
+/* Read [offset, offset+count), of which [start, start+length) may come into
+ * memory: what was not there before is ours to drop.
  */
 static int
 read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
-              bool direct)
+              uint64_t start, uint64_t length, bool direct)
 {
-  const uint64_t start = offset / COMPRESSED_UNIT * COMPRESSED_UNIT;
-  const uint64_t units = (offset + count - start + COMPRESSED_UNIT - 1) /
-                         COMPRESSED_UNIT;
-  const uint64_t length = units * COMPRESSED_UNIT;
   struct evictor *ev = c->disk->evictor;
   struct claim claim;
-  int r;
+  int r, err;
 
   evictor_write_begins (ev, &claim, start, length);
   r = direct ? read_all (c, buf, count, offset, true) : -1;
@@ -98,41 +98,57 @@ read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
    */
   if (r == -1)
     r = read_fully (c, buf, count, offset);
+  err = errno;
   evictor_wrote_through (ev, &claim, start, length);
   evictor_write_ends (ev, &claim);
+  errno = err;
   return r;
 }
 
-/* Past the page cache, unless that has been seen to bring something in: of
- * files that are compressed or encrypted, say, some file systems read through
- * it what they were told to read past it.
- */
-static int
-read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
+/* A direct read brought pages in, or somebody else did at that moment. */
+static void
+suspect (struct disk *d)
 {
-  struct disk *d = c->disk;
-  int64_t before, after;
-  uint64_t n = count;
-
-  if (atomic_load (&d->direct_leaks))
-    return read_claimed (c, buf, count, offset, true);
-
-  before = pagecache_count (&d->pages, c->fd, offset, count);
-  if (read_all (c, buf, count, offset, true) == -1)
-    return read_claimed (c, buf, count, offset, false);
-  after = before >= 0 ? pagecache_count (&d->pages, c->fd, offset, count) : -1;
-  if (after <= before || evictor_has_newer (d->evictor, offset, &n) ||
-      n < count)
-    return 0;
-
-  if (!atomic_exchange (&d->direct_leaks, true))
+  /* Not for the first time: it is the reads. */
+  if (atomic_exchange (&d->suspected_reads, SUSPECTED_READS) > 0 &&
+      !atomic_exchange (&d->direct_leaks, true))
     nbdkit_error ("%s: cache=preserve: the file system reads this file through "
                   "the page cache, although it was told not to (is it "
                   "compressed?): what it reads is dropped, but what it reads "
                   "ahead may stay in memory",
                   d->name);
-  if (before == 0)
-    evictor_read (d->evictor, offset, count);
+}
+
+/* Past the page cache.  Of files that are compressed or encrypted, say, some
+ * file systems read through it what they were told to read past it: then it is
+ * claimed.
+ */
+static int
+read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
+{
+  const uint64_t start = offset / COMPRESSED_UNIT * COMPRESSED_UNIT;
+  const uint64_t units = (offset + count - start + COMPRESSED_UNIT - 1) /
+                         COMPRESSED_UNIT;
+  struct disk *d = c->disk;
+  int64_t before = pagecache_count (&d->pages, c->fd, offset, count), after;
+  bool claimed = atomic_load (&d->suspected_reads) > 0;
+  int r;
+
+  if (claimed)
+    r = read_claimed (c, buf, count, offset, start, units * COMPRESSED_UNIT,
+                      true);
+  else
+    r = read_all (c, buf, count, offset, true);
+  if (r == -1 && !claimed)
+    return read_claimed (c, buf, count, offset, offset, count, false);
+  if (r == -1 || before == -1)
+    return r;
+
+  after = pagecache_count (&d->pages, c->fd, offset, count);
+  if (after > before)
+    suspect (d);
+  else if (claimed && !atomic_load (&d->direct_leaks))
+    atomic_fetch_sub (&d->suspected_reads, 1);
   return 0;
 }
 
@@ -141,18 +157,15 @@ static int
 read_preserving (struct connection *c, char *buf, uint32_t count,
                  uint64_t offset)
 {
-  struct evictor *ev = c->disk->evictor;
   int r = 0;
 
   while (count > 0 && r == 0) {
     uint64_t n = count;
 
-    if (!evictor_has_newer (ev, offset, &n))
+    if (!evictor_has_newer (c->disk->evictor, offset, &n))
       r = read_direct (c, buf, n, offset);
-    else {
-      r = read_fully (c, buf, n, offset);
-      evictor_read (ev, offset, n);
-    }
+    else
+      r = read_claimed (c, buf, n, offset, offset, n, false);
     buf += n;
     count -= n;
     offset += n;
@@ -166,13 +179,15 @@ static int
 read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
-  int r;
+  int r, err;
 
   if (ev && options.cache == CACHE_PRESERVE)
     return read_preserving (c, buf, count, offset);
   r = read_fully (c, buf, count, offset);
+  err = errno;
   if (ev)
     evictor_read (ev, offset, count);
+  errno = err;
   return r;
 }
 

@@ -77,8 +77,8 @@ note_locked (struct wberr *e, int err)
   atomic_store (&e->latest, count << ERRNO_BITS | err);
 }
 
-static void
-note (struct wberr *e, int err)
+void
+wberr_note (struct wberr *e, int err)
 {
   pthread_mutex_lock (&e->lock);
   note_locked (e, err);
@@ -103,7 +103,7 @@ listen_to_witness (struct wberr *e)
   pthread_mutex_lock (&e->asking);
   err = wberr_ask (e->witness);
   if (err) {
-    note (e, err);
+    wberr_note (e, err);
     wberr_trust_witness (e);
   }
   pthread_mutex_unlock (&e->asking);
@@ -149,10 +149,13 @@ remove_listener (struct wberr *e, struct wberr_listener *l)
 }
 
 void
-wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err)
+wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err,
+                      const wberr_cursor *cursor)
 {
-  if (err && !listen_to_witness (e) && !atomic_load (&e->witness_hears))
-    note (e, err);
+  if (err && !listen_to_witness (e) &&
+      (!atomic_load (&e->witness_hears) ||
+       (cursor && atomic_load (cursor) == atomic_load (&e->latest))))
+    wberr_note (e, err);
   remove_listener (e, l);
 }
 
@@ -333,7 +336,8 @@ tell (struct wberr *e, const struct wberr_flush *f, wberr_cursor *cursor)
   latest = atomic_load (&e->latest);
   covered = f->oldest > e->suspects;
   again = covered && atomic_exchange (cursor, latest) == latest;
-  atomic_store (&e->told, latest);
+  if (covered)
+    atomic_store (&e->told, latest);
   pthread_mutex_unlock (&e->lock);
   return again ? 0 : latest & ERRNO_MASK;
 }

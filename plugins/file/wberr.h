@@ -98,13 +98,20 @@ void wberr_trust_witness (struct wberr *e);
  */
 void wberr_listen (struct wberr *e);
 
+/* Note an error of which the kernel tells nobody else. */
+void wberr_note (struct wberr *e, int err);
+
 /* Around a system call on "fd", other than a flush's, that waits for writeback
  * or may otherwise report its errors.  "err" is what it reported, an errno
  * value, or 0.  It is noted, unless the witness hears of it or surely did
- * before.
+ * before.  With "cursor", not NULL, it is one of a whole sync on behalf of a
+ * connection: if that was told of all that was noted, this is about something
+ * else than pages (a device that could not empty its cache, say), which no
+ * witness hears.
  */
 void wberr_listening_begins (struct wberr *e, struct wberr_listener *l, int fd);
-void wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err);
+void wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err,
+                           const wberr_cursor *cursor);
 
 /* A call on "fd" has reported no error.  Another call may have used up the
  * report, so wait until those that are in progress have noted what they hear:

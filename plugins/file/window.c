@@ -68,7 +68,6 @@ begin_window (struct ring *r)
   extent_set_clear (&w->set);
   w->requests = 0;
   w->started = false;
-  w->failed_to_start = false;
   w->epoch = UINT64_MAX;
   r->filling = w;
   return true;

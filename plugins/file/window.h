@@ -31,7 +31,6 @@ struct window {
   uint64_t requests;     /* calls of ring_add that it absorbed */
   uint64_t epoch;        /* the least that ring_add was given for it */
   bool started;          /* for the user: writeback was started */
-  bool failed_to_start;  /* for the user: it must be started again */
 };
 
 STAILQ_HEAD (window_queue, window);

@@ -226,7 +226,7 @@ change (struct connection *c, struct request *rq,
   connection_zero_begins (c, &edges, count, offset);
   r = climb (c, rq, offset, count);
   err = errno;
-  if (r != NEXT) /* of those that failed some may be dirty, too */
+  if (r == DONE)
     connection_zeroed (c, &edges, count, offset, false, &rq->write);
   connection_zero_ends (c, &edges);
   wberr_write_at (&d->errors, &rq->write, offset, 0);
