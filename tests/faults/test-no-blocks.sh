@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Pages for which the file system finds no blocks when they are to be written
+# back are lost at once, and only who started their writeback is told: the flush
+# fails all the same.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need_root
+need mkfs.ext4 debugfs losetup
+
+# One group of blocks, of which the map of free blocks is not believed.
+truncate -s 64M "$tmp/image"
+mkfs.ext4 -q -b 4096 -O metadata_csum,^has_journal -E lazy_itable_init=0 \
+  "$tmp/image"
+mkdir "$tmp/mnt"
+mounts+=("$tmp/mnt")
+mount -o loop,errors=continue "$tmp/image" "$tmp/mnt"
+truncate -s 32M "$tmp/mnt/disk"
+umount "$tmp/mnt"
+debugfs -w -f /dev/stdin "$tmp/image" >"$tmp/debugfs" 2>&1 <<'END' ||
+set_bg 0 block_bitmap_csum 0x12345678
+set_bg 0 checksum calc
+END
+  fail "debugfs: $(<"$tmp/debugfs")"
+
+for cache in none preserve default; do
+  cp "$tmp/image" "$tmp/bad"
+  mount -o loop,errors=continue "$tmp/bad" "$tmp/mnt"
+  start_nbdkit file "$tmp/mnt/disk" "cache=$cache"
+  client_start "$uri"
+  # Full windows, whose writeback starts before the flush.
+  ask_any write 0 8M
+  if [[ $answer = ok* ]]; then
+    sleep 0.5
+    ask_any flush
+  fi
+  [[ $answer = error* ]] || fail "cache=$cache: the flush of lost data: $answer"
+  client_stop
+  stop_nbdkit
+  umount "$tmp/mnt"
+done
