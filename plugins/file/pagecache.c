@@ -115,12 +115,24 @@ pagecache_start (struct pagecache *pc, int fd, uint64_t offset, uint64_t length)
   return sync_range (pc, fd, offset, length, SYNC_FILE_RANGE_WRITE);
 }
 
+/* Whether something of a range is dirty, or nobody tells. */
+static bool
+may_be_dirty (struct pagecache *pc, int fd, uint64_t offset, uint64_t length)
+{
+  struct cachestat_counts counts;
+
+  return atomic_load (&pc->count) != PROVEN ||
+         cachestat (fd, offset, length, &counts) == -1 || counts.dirty > 0;
+}
+
 int
 pagecache_wait (struct pagecache *pc, int fd, uint64_t offset, uint64_t length)
 {
-  return sync_range (pc, fd, offset, length,
-                     SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                       SYNC_FILE_RANGE_WAIT_AFTER);
+  unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE;
+
+  if (may_be_dirty (pc, fd, offset, length))
+    flags |= SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  return sync_range (pc, fd, offset, length, flags);
 }
 
 int
