@@ -247,7 +247,7 @@ wait_for_window (struct evictor *ev, struct window *w)
   int err = 0;
   bool all;
 
-  if (w->serial <= ev->synced)
+  if (w->serial <= ev->synced || w->set.nr == 0)
     return 0;
   pthread_mutex_unlock (&ev->lock);
   learn (ev, &w->set);
@@ -423,6 +423,10 @@ eviction_evict_written (struct evictor *ev)
   int err, i;
 
   count_window (ev, w);
+  /* What was written again since is waited for with its new window: it would be
+   * written back twice.
+   */
+  ring_subtract_from (&ev->writes, &w->set, w);
   err = wait_for_window (ev, w);
 
   /* The kernel says that something failed, not what: all that was begun before
