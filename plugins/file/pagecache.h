@@ -59,9 +59,10 @@ int pagecache_start (struct pagecache *pc, int fd, uint64_t offset,
 /* Write back what is still dirty of a range, and wait for all of it: starting
  * passes over a page that is being written back already, and was written again
  * since.  Where cachestat tells that nothing is dirty that is not tried, which
- * costs a tenth of the speed of 4K random writes (Linux 6.18, ext4).  Only if pc->wait is not USELESS; fdatasync(2) is what remains then.
- * Returns 0 or an errno value; that of an error of writeback anywhere in the
- * file, once for each description.
+ * costs a tenth of the speed of 4K random writes (Linux 6.18, ext4).  Only if
+ * pc->wait is not USELESS; fdatasync(2) is what remains then. Returns 0 or an
+ * errno value; that of an error of writeback anywhere in the file, once for
+ * each description.
  */
 int pagecache_wait (struct pagecache *pc, int fd, uint64_t offset,
                     uint64_t length);
