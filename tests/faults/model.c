@@ -376,7 +376,7 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
 
   for (i = find (m, offset); at < limit; i++) {
     const struct segment *s = &m->segments[i];
-    size_t promised = s->promised[STRICT];
+    size_t promised = s->promised[STRICT], taken = s->nr;
     uint64_t end = segment_end (m, i) < limit ? segment_end (m, i) : limit;
 
     for (; at < end; at = next) {
@@ -389,11 +389,15 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
         continue;
       /* Or a later one, which may have replaced it in memory. */
       for (c = promised; c < s->nr; c++) {
-        if (all_accepted (m, s->changes[c], at, next, control)) {
-          model_fill (m, s->changes[c], bytes, next - at, at);
+        if (all_accepted (m, s->changes[c], at, next, control))
           break;
-        }
       }
+      /* Too short for a stamp: as what is before it. */
+      if (c == s->nr && next - at < 8)
+        c = taken;
+      taken = c;
+      if (c < s->nr)
+        model_fill (m, s->changes[c], bytes, next - at, at);
     }
   }
 }
