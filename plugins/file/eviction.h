@@ -95,7 +95,7 @@ void eviction_evict_written (struct evictor *ev);
 void eviction_evict_read (struct evictor *ev);
 
 /* Add a range that is clean to the ring of reads, in pieces that fit a
- * window, and take it out of what is coming.  Returns whether that sealed
+ * window, and take it out of what is loose.  Returns whether that sealed
  * a window.  The role is not needed.
  */
 bool eviction_add_read (struct evictor *ev, uint64_t offset, uint64_t length);
