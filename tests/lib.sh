@@ -150,7 +150,11 @@ sweep ()
       continue
     fi
     say "taking down what process $owner left in $left"
-    pkill -KILL -f -- "$left" || :
+    # Not as an argument of grep, which would find itself.
+    { grep -lsF -f <(printf '%s/\n' "$left") /proc/[0-9]*/cmdline || :; } |
+      while IFS=/ read -r _ _ owner _; do
+        kill -KILL "$owner" 2>/dev/null || :
+      done
     tac /proc/self/mounts | while read -r _ at _; do
       [[ $at != "$left"/* ]] || umount -l "$at" || :
     done
