@@ -44,7 +44,7 @@ stays_empty ()
 
   writes 0
   ask flush
-  empty_now "$target" 'after a flush, the connection open'
+  empty_soon "$target" 'after a flush, the connection open'
 
   writes 12582912
   empty_soon "$target" 'two seconds after the last write, no flush'

@@ -20,7 +20,8 @@ done
 
 "$NBDKIT" file --help >"$tmp/help"
 for word in file= dir= directory= fd= dirfd= cache= fadvise= \
-  reduce-memory-pressure= cache-windows= cache-window-size=; do
+  reduce-memory-pressure= cache-windows= cache-window-size= \
+  cache-limit=; do
   grep -qF "$word" "$tmp/help" || fail "--help does not tell of $word"
 done
 

@@ -104,6 +104,11 @@ for bad in 0 x -1 1Q '' 99999999999999999999; do
   refused cache-window-size "$bad" -- \
     "$disk" cache=none "cache-window-size=$bad"
 done
+for bad in 0 x -1 255K '' 99999999999999999999; do
+  refused cache-limit "$bad" -- "$disk" cache=none "cache-limit=$bad"
+done
+refused cache-limit 1M -- "$disk" cache=none cache-limit=1M cache-limit=1M
+refused cache-limit 64M cache=none -- "$disk" cache-limit=64M
 refused cache-windows 8 -- \
   "$disk" cache=none cache-windows=8 cache-windows=8
 refused cache-window-size 1M -- \

@@ -62,7 +62,7 @@ gives 'nbdkit file cache=n\t' 'nbdkit file cache=none'
 gives 'nbdkit file disk.img cache=p\t' 'nbdkit file disk.img cache=preserve'
 gives 'nbdkit -r -U - file cach\t=p\t' 'nbdkit -r -U - file cache=preserve'
 gives 'nbdkit file cache\e*' \
-  'nbdkit file cache-window-size= cache-windows= cache='
+  'nbdkit file cache-limit= cache-window-size= cache-windows= cache='
 gives 'nbdkit file sy\tr\t' 'nbdkit file symlinks=refuse'
 gives 'nbdkit file fadvise=\e*' 'nbdkit file fadvise=normal random sequential'
 gives 'nbdkit file reduce\tf\t' 'nbdkit file reduce-memory-pressure=false'

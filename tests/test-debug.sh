@@ -26,18 +26,21 @@ client_start "$uri"
 
 for i in {0..255}; do ask write $((i * 4096)) 4096; done
 ask flush
+empty_soon "$disk" 'after a flush'
 told 1 'sealed .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[0, 1048576\)'
 told 1 'evicted .*[^0-9]256 requests, 1 extents, 1048576 bytes'
 
 # Merged whatever their order, and every window sealed is evicted.
 for i in {255..0}; do ask write $((4194304 + (i * 97 % 256) * 4096)) 4096; done
 ask flush
+empty_soon "$disk" 'after a flush'
 told 1 'sealed .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[4194304,'
 told 1 'evicted .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[4194304,'
 
 # Not merged where they do not touch.
 for i in {0..9}; do ask write $((8388608 + i * 65536)) 4096; done
 ask flush
+empty_soon "$disk" 'after a flush'
 told 1 'sealed .*[^0-9]10 requests, 10 extents, 40960 bytes'
 
 sealed=$(grep -c 'sealed .* window' "$tmp/log")
@@ -53,6 +56,7 @@ start_nbdkit -v -D file.evict=1 file "$disk" cache=none \
 client_start "$uri"
 ask write 0 2M
 ask flush
+empty_soon "$disk" 'after a flush'
 told 8 'sealed .*1 extents, 262144 bytes'
 client_stop
 stop_nbdkit
@@ -61,6 +65,7 @@ start_nbdkit -v file "$disk" cache=none
 client_start "$uri"
 ask write 0 2M
 ask flush
+empty_soon "$disk" 'after a flush'
 told 0 'sealed|evicted'
 client_stop
 stop_nbdkit

@@ -42,7 +42,7 @@ for parameter in cache=default cache=none \
 done
 
 for parameter in cache-windows={1,2,8,1024} \
-  cache-window-size={64K,1M,32M}; do
+  cache-window-size={64K,1M,32M} cache-limit={256K,1G}; do
   serves '' "$disk" cache=none "$parameter"
   serves '' reduce-memory-pressure=true "$parameter" "$disk"
 done

@@ -34,6 +34,7 @@ client_start "$uri"
 for i in {0..255}; do ask write $((i * 4096)) 4096; done
 ask write 8388608 4096
 ask flush
+empty_soon "$disk" 'after a flush'
 ask read 0 65536
 ask zero 16777216 65536
 ask trim 25165824 4096       # and reads what that has left there

@@ -18,7 +18,7 @@ call='sync_file_range\([0-9]+, ([0-9]+), ([0-9]{2,})'
 
 # So large a ring that nothing has to go until the disk is idle.
 under=(strace -f -qq -o "$tmp/calls" -e trace=sync_file_range)
-start_nbdkit file "$tmp/disk" cache=none cache-windows=1000
+start_nbdkit file "$tmp/disk" cache=none cache-windows=1000 cache-limit=8G
 client_start "$uri"
 for i in {0..63}; do
   ask write $((i * 1048576)) 1M

@@ -82,7 +82,7 @@ exercise ()
   ask zero 141000000 1 fua
   ask zero $((size - 10000001)) 10000001 nohole
   ask flush
-  [ "$2" = default ] || empty_now "$disk" "$1, cache=$2, flush"
+  [ "$2" = default ] || empty_soon "$disk" "$1, cache=$2, flush"
   if [ ${#under[@]} -gt 0 ]; then
     before=$(syncs)
     ask zero 3M 70M fua

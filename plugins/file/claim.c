@@ -9,7 +9,6 @@
 #include <pthread.h>
 
 #include "claim.h"
-#include "eviction.h"
 
 /* Times that the kernel is asked at most, if windows are being dropped. */
 #define SURVEY_ATTEMPTS 16
@@ -20,42 +19,49 @@
 #define MIN_PRUNE 4096
 
 void
-claims_init (struct claims *c)
+claims_init (struct claims *cs)
 {
-  extent_set_init (&c->failed, MAX_KEPT);
-  extent_set_init (&c->foreign, MAX_KEPT);
-  extent_set_init (&c->loose, MAX_KEPT);
-  c->failed.rounds_up = true;
-  c->foreign.rounds_up = true;
-  c->prune_at = MIN_PRUNE;
-  LIST_INIT (&c->writing);
+  extent_set_init (&cs->failed, MAX_KEPT);
+  extent_set_init (&cs->foreign, MAX_KEPT);
+  extent_set_init (&cs->loose, MAX_KEPT);
+  cs->failed.rounds_up = true;
+  cs->foreign.rounds_up = true;
+  cs->prune_at = MIN_PRUNE;
+  LIST_INIT (&cs->writing);
 }
 
 void
-claims_free (struct claims *c)
+claims_free (struct claims *cs)
 {
-  extent_set_free (&c->failed);
-  extent_set_free (&c->foreign);
-  extent_set_free (&c->loose);
+  extent_set_free (&cs->failed);
+  extent_set_free (&cs->foreign);
+  extent_set_free (&cs->loose);
 }
 
 void
-claim_keep (struct evictor *ev, struct extent_set *kept,
+claim_keep (struct claims *cs, struct extent_set *kept,
             const struct extent_set *set)
 {
   if (extent_set_union (kept, set) == -1)
-    ev->claims.keep_all = true;
+    cs->keep_all = true;
+}
+
+void
+claim_failed (struct claims *cs, struct extent e)
+{
+  if (extent_set_add (&cs->failed, e.offset, e.length) == -1)
+    cs->keep_all = true;
 }
 
 /* Add to "set" what is being written, or was and may still fail.  Returns 0, or
  * -1 if there is no memory.  Lock held.
  */
 static int
-add_unsafe (struct evictor *ev, struct extent_set *set)
+add_unsafe (struct claims *cs, struct extent_set *set)
 {
-  if (ring_add_to (&ev->writes, set) == -1)
+  if (ring_add_to (cs->writes, set) == -1)
     return -1;
-  return wberr_add_writes (ev->config.errors, set);
+  return wberr_add_writes (cs->errors, set);
 }
 
 /* ---- preserve: who brought it in ---- */
@@ -65,7 +71,7 @@ add_unsafe (struct evictor *ev, struct extent_set *set)
  * written, also to the pages of others.  Lock held.
  */
 static void
-subtract_ours (struct evictor *ev, struct extent_set *set)
+subtract_ours (struct claims *cs, struct extent_set *set)
 {
   struct extent_set known, others;
   const struct claim *c;
@@ -74,12 +80,12 @@ subtract_ours (struct evictor *ev, struct extent_set *set)
   extent_set_init (&others, MAX_KEPT);
   if (extent_set_union (&known, set) == 0 &&
       extent_set_union (&others, set) == 0) {
-    extent_set_subtract (&known, &ev->claims.foreign);
+    extent_set_subtract (&known, &cs->foreign);
     extent_set_subtract (&others, &known);
-    ring_subtract_from (&ev->reads, set, NULL);
-    ring_subtract_from (&ev->writes, set, NULL);
-    extent_set_subtract (set, &ev->claims.loose);
-    LIST_FOREACH (c, &ev->claims.writing, others)
+    ring_subtract_from (cs->reads, set, NULL);
+    ring_subtract_from (cs->writes, set, NULL);
+    extent_set_subtract (set, &cs->loose);
+    LIST_FOREACH (c, &cs->writing, others)
       extent_set_subtract (set, &c->ours);
     extent_set_union (set, &others);
   }
@@ -91,14 +97,14 @@ subtract_ours (struct evictor *ev, struct extent_set *set)
  * taken to be.
  */
 static void
-subtract_missing (struct evictor *ev, struct extent_set *set)
+subtract_missing (struct claims *cs, struct extent_set *set)
 {
   struct extent_set missing;
   size_t i;
 
   extent_set_init (&missing, MAX_KEPT);
   for (i = 0; i < set->nr; i++) {
-    if (pagecache_missing (ev->config.pages, ev->fd, set->v[i].offset,
+    if (pagecache_missing (cs->pages, cs->fd, set->v[i].offset,
                            set->v[i].length, &missing) == -1)
       break;
   }
@@ -113,78 +119,88 @@ subtract_missing (struct evictor *ev, struct extent_set *set)
  * the lock.
  */
 static void
-find_theirs (struct evictor *ev, struct extent_set *theirs)
+find_theirs (struct claims *cs, struct extent_set *theirs)
 {
   unsigned attempts = SURVEY_ATTEMPTS;
   uint64_t drops;
 
-  pthread_mutex_lock (&ev->lock);
-  subtract_ours (ev, theirs);
+  pthread_mutex_lock (cs->lock);
+  subtract_ours (cs, theirs);
   do {
-    drops = ev->claims.drops;
-    pthread_mutex_unlock (&ev->lock);
-    subtract_missing (ev, theirs);
-    pthread_mutex_lock (&ev->lock);
-    subtract_ours (ev, theirs);
-  } while (theirs->nr > 0 && drops != ev->claims.drops && --attempts > 0);
+    drops = cs->drops;
+    pthread_mutex_unlock (cs->lock);
+    subtract_missing (cs, theirs);
+    pthread_mutex_lock (cs->lock);
+    subtract_ours (cs, theirs);
+  } while (theirs->nr > 0 && drops != cs->drops && --attempts > 0);
 }
 
 /* Foreign pages need to be remembered only while a window holds them, or a
  * write in progress may put them into one.
  */
 static void
-forget_foreign (struct evictor *ev)
+forget_foreign (struct claims *cs)
 {
-  struct claims *c = &ev->claims;
   struct extent_set needed;
 
-  if (c->foreign.nr < c->prune_at)
+  if (cs->foreign.nr < cs->prune_at)
     return;
   extent_set_init (&needed, MAX_KEPT);
-  if (add_unsafe (ev, &needed) == 0)
-    extent_set_intersect (&c->foreign, &needed);
+  if (add_unsafe (cs, &needed) == 0)
+    extent_set_intersect (&cs->foreign, &needed);
   extent_set_free (&needed);
-  c->prune_at = MIN_PRUNE + 2 * c->foreign.nr;
+  cs->prune_at = MIN_PRUNE + 2 * cs->foreign.nr;
 }
 
 void
-claim_begins (struct evictor *ev, struct claim *c, uint64_t offset,
+claim_begins (struct claims *cs, struct claim *c, uint64_t offset,
               uint64_t length)
 {
-  struct extent range = ring_whole_pages (&ev->reads, offset, length);
+  struct extent range = ring_whole_pages (cs->reads, offset, length);
   struct extent_set theirs;
 
   c->accounted = false;
   extent_set_init (&c->ours, MAX_KEPT);
+  if (!cs->preserve)
+    return;
   extent_set_init (&theirs, MAX_KEPT);
   if (extent_set_add (&c->ours, range.offset, range.length) == 0 &&
       extent_set_add (&theirs, range.offset, range.length) == 0)
-    find_theirs (ev, &theirs);
+    find_theirs (cs, &theirs);
   else { /* no memory: nothing is ours, nor safe to drop */
     extent_set_free (&c->ours);
-    pthread_mutex_lock (&ev->lock);
-    ev->claims.keep_all = true;
+    pthread_mutex_lock (cs->lock);
+    cs->keep_all = true;
   }
 
   extent_set_subtract (&c->ours, &theirs);
-  LIST_INSERT_HEAD (&ev->claims.writing, c, others);
+  LIST_INSERT_HEAD (&cs->writing, c, others);
   /* The window has all that was written, because it must be waited for; what
    * of it must not be dropped is remembered here.
    */
-  forget_foreign (ev);
-  extent_set_subtract (&ev->claims.foreign, &c->ours);
-  claim_keep (ev, &ev->claims.foreign, &theirs);
-  pthread_mutex_unlock (&ev->lock);
+  forget_foreign (cs);
+  extent_set_subtract (&cs->foreign, &c->ours);
+  claim_keep (cs, &cs->foreign, &theirs);
+  pthread_mutex_unlock (cs->lock);
   extent_set_free (&theirs);
 }
 
 void
-claim_ends (struct evictor *ev, struct claim *c)
+claim_account (struct claims *cs, struct claim *c)
 {
+  c->accounted = true;
+  extent_set_subtract (&cs->loose, &c->ours);
+}
+
+void
+claim_ends (struct claims *cs, struct claim *c)
+{
+  if (!cs->preserve)
+    return;
   LIST_REMOVE (c, others);
   /* A request that failed may have brought some of it in. */
   if (!c->accounted)
-    claim_keep (ev, &ev->claims.loose, &c->ours);
+    claim_keep (cs, &cs->loose, &c->ours);
   extent_set_free (&c->ours);
 }
 
@@ -194,15 +210,15 @@ claim_ends (struct evictor *ev, struct claim *c)
  * the window "except".  Returns 0, or -1 if there is no memory to tell.
  */
 static int
-subtract_unsafe (struct evictor *ev, struct extent_set *set,
+subtract_unsafe (struct claims *cs, struct extent_set *set,
                  const struct window *except)
 {
   struct extent_set writes;
   int r;
 
-  ring_subtract_from (&ev->writes, set, except);
+  ring_subtract_from (cs->writes, set, except);
   extent_set_init (&writes, MAX_KEPT);
-  r = wberr_add_writes (ev->config.errors, &writes);
+  r = wberr_add_writes (cs->errors, &writes);
   extent_set_subtract (set, &writes);
   extent_set_free (&writes);
   return r;
@@ -212,32 +228,115 @@ subtract_unsafe (struct evictor *ev, struct extent_set *set,
  * writeback may fail at any moment.
  */
 void
-claim_settle (struct evictor *ev, struct window *w, bool failed)
+claim_settle (struct claims *cs, struct window *w, bool failed)
 {
-  struct claims *c = &ev->claims;
-
   if (failed)
-    claim_keep (ev, &c->failed, &w->set);
+    claim_keep (cs, &cs->failed, &w->set);
   else
-    extent_set_subtract (&c->failed, &w->set);
-  extent_set_subtract (&w->set, &c->foreign);
-  if (failed || c->keep_all || subtract_unsafe (ev, &w->set, w) == -1)
+    extent_set_subtract (&cs->failed, &w->set);
+  extent_set_subtract (&w->set, &cs->foreign);
+  if (failed || cs->keep_all || subtract_unsafe (cs, &w->set, w) == -1)
     extent_set_clear (&w->set);
 }
 
 int
-claim_spare_unsafe (struct evictor *ev, struct extent_set *set)
+claim_spare_unsafe (struct claims *cs, struct extent_set *set)
 {
-  if (ev->claims.keep_all)
+  if (cs->keep_all)
     return -1;
-  extent_set_subtract (set, &ev->claims.failed);
-  return subtract_unsafe (ev, set, NULL);
+  extent_set_subtract (set, &cs->failed);
+  return subtract_unsafe (cs, set, NULL);
 }
 
 int
-claim_spared (struct evictor *ev, struct extent_set *spared)
+claim_spared (struct claims *cs, struct extent_set *spared)
 {
-  if (ev->claims.keep_all || add_unsafe (ev, spared) == -1)
+  /* What is ours with preserve is known: it is in windows, or loose. */
+  if (cs->preserve || cs->keep_all || add_unsafe (cs, spared) == -1)
     return -1;
-  return extent_set_union (spared, &ev->claims.failed);
+  return extent_set_union (spared, &cs->failed);
+}
+
+bool
+claim_may_be_newer (struct claims *cs, uint64_t offset, uint64_t length)
+{
+  return cs->keep_all || ring_overlaps (cs->writes, offset, length) ||
+         extent_set_overlaps (&cs->failed, offset, length) ||
+         wberr_is_written (cs->errors, offset, length);
+}
+
+bool
+claim_is_newer (struct claims *cs, uint64_t offset, uint64_t *length)
+{
+  struct extent_set older;
+  bool newer;
+
+  extent_set_init (&older, MAX_KEPT);
+  newer = extent_set_add (&older, offset, *length) == -1 ||
+          claim_spare_unsafe (cs, &older) == -1 || older.nr == 0;
+  if (!newer && older.v[0].offset > offset) {
+    newer = true;
+    *length = older.v[0].offset - offset;
+  }
+  else if (!newer)
+    *length = older.v[0].length;
+  extent_set_free (&older);
+  return newer;
+}
+
+int64_t
+claims_left (struct claims *cs)
+{
+  int64_t left;
+
+  /* With preserve a request's thread may be dropping a window of reads. */
+  if (cs->preserve)
+    return cs->loose.bytes > 0 || !ring_is_empty (cs->reads) ||
+           !ring_is_empty (cs->writes) || !LIST_EMPTY (&cs->writing);
+  pthread_mutex_unlock (cs->lock);
+  left = pagecache_count (cs->pages, cs->fd, 0, 0);
+  pthread_mutex_lock (cs->lock);
+  return left;
+}
+
+void
+claim_widen_to_folios (const struct claims *cs, struct extent_set *s)
+{
+  size_t i = 0;
+
+  while (i < s->nr && !cs->preserve) {
+    struct extent e = s->v[i];
+    uint64_t start = e.offset & ~(LARGEST_FOLIO - 1);
+
+    if (e.length >= STREAM_EXTENT && start < e.offset)
+      extent_set_add (s, start, e.offset - start);
+    /* It may have swallowed extents before it. */
+    i = extent_set_find (s, extent_end (&e) - 1) + 1;
+  }
+}
+
+void
+claim_dropped (struct claims *cs, const struct extent_set *set)
+{
+  struct extent_set left;
+
+  if (cs->preserve) {
+    pthread_mutex_unlock (cs->lock);
+    extent_set_init (&left, MAX_KEPT);
+    if (extent_set_union (&left, set) == 0)
+      subtract_missing (cs, &left);
+    pthread_mutex_lock (cs->lock);
+    extent_set_union (&cs->loose, &left);
+    extent_set_free (&left);
+  }
+  cs->drops++;
+}
+
+bool
+claims_overflowed (struct claims *cs)
+{
+  bool now = cs->keep_all && !cs->keep_all_told;
+
+  cs->keep_all_told |= now;
+  return now;
 }

@@ -1,10 +1,11 @@
 /* Claims: whose pages are whose, and so what may be dropped.
  *
- * Three kinds must not be: what failed to be written back, because memory is
- * the only place where it is; what is being written, because it may fail; and
- * with preserve what is foreign, because it was resident before we came.
+ * With cache=none all of a file is ours.  With cache=preserve what was resident
+ * before us is foreign, and a writer asks before it writes.
  *
- * All of it is guarded by the evictor's lock.
+ * Three kinds must not be dropped: what failed to be written back, because
+ * memory is the only place where it is; what is being written, because it may
+ * fail; and what is foreign.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -13,30 +14,47 @@
 #ifndef FILE_CLAIM_H
 #define FILE_CLAIM_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
 #include "extent_set.h"
-
-struct evictor;
-struct window;
+#include "pagecache.h"
+#include "ring.h"
+#include "wberr.h"
 
 /* Ranges that failed or are foreign are remembered up to this many; past that
  * nothing more is dropped.
  */
 #define MAX_KEPT 65536
 
-/* With preserve: the part of a write in progress that is ours to drop, because
- * it was not resident.  Belongs to the request's thread.
+/* Extents shorter than this are dropped as they are; longer ones together
+ * with the folio that reaches into them from below.
+ */
+#define STREAM_EXTENT (64 * 1024)
+
+/* What a write in progress may drop when it is over.  Belongs to the request's
+ * thread.
  */
 struct claim {
-  LIST_ENTRY (claim) others; /* of the evictor's lock */
+  LIST_ENTRY (claim) others; /* of the claims' lock */
   struct extent_set ours;    /* constant while it is in that list */
   bool accounted;            /* what is ours has been added to a window */
 };
 
+/* Of one disk. */
 struct claims {
+  /* Constant.  They belong to the evictor, as does the lock, which guards the
+   * rings and all below.
+   */
+  bool preserve;
+  int fd;
+  struct pagecache *pages; /* has its own atomics */
+  struct wberr *errors;    /* has its own locks */
+  pthread_mutex_t *lock;
+  const struct ring *reads, *writes;
+
   struct extent_set failed;    /* was not written back */
   struct extent_set foreign;   /* preserve: others', in a window of writes */
   struct extent_set loose;     /* preserve: ours, but in no window */
@@ -47,40 +65,83 @@ struct claims {
   uint64_t drops;              /* counts up when a window has been dropped */
 };
 
-void claims_init (struct claims *c);
-void claims_free (struct claims *c);
+/* The constant fields are to be set before. */
+void claims_init (struct claims *cs);
+void claims_free (struct claims *cs);
 
-/* With preserve: find out which pages of a range that is about to be written
- * others have in memory, and claim the rest.  Lock not held.
- */
-void claim_begins (struct evictor *ev, struct claim *c, uint64_t offset,
+/* Claim what is ours of a range that is about to be written.  Lock not held. */
+void claim_begins (struct claims *cs, struct claim *c, uint64_t offset,
                    uint64_t length);
+
+/* All that was claimed has been added to a window of writes.  Lock held. */
+void claim_account (struct claims *cs, struct claim *c);
 
 /* The claim's write is over.  What was not accounted for is loose.  Lock held.
  */
-void claim_ends (struct evictor *ev, struct claim *c);
+void claim_ends (struct claims *cs, struct claim *c);
 
 /* Remember all of "set" in one of the sets of what must not be dropped.  Lock
  * held.
  */
-void claim_keep (struct evictor *ev, struct extent_set *kept,
+void claim_keep (struct claims *cs, struct extent_set *kept,
                  const struct extent_set *set);
+
+/* The same for one range that failed. */
+void claim_failed (struct claims *cs, struct extent e);
 
 /* A window of writes was taken out of the ring, and its writeback is over and
  * may have failed or not.  Afterwards its set is what may be dropped of it.
  * Lock held.
  */
-void claim_settle (struct evictor *ev, struct window *w, bool failed);
+void claim_settle (struct claims *cs, struct window *w, bool failed);
 
 /* Take out of "set" what may be dirty, may have failed or has failed.  Returns
  * 0, or -1 if there is no memory to tell; then nothing of it may be dropped.
  * Lock held.
  */
-int claim_spare_unsafe (struct evictor *ev, struct extent_set *set);
+int claim_spare_unsafe (struct claims *cs, struct extent_set *set);
+
+/* Take into a window of reads the part before it of the first folio of each
+ * long extent, where that is ours.
+ *
+ * A sequential reader's window ends in the middle of a folio that its
+ * readahead made, and POSIX_FADV_DONTNEED spares that folio.  The next
+ * window drops it, by beginning where the folio may have begun.  Nothing
+ * is dropped ahead of the reader, so readahead is not undone.
+ */
+void claim_widen_to_folios (const struct claims *cs, struct extent_set *s);
+
+/* "set" was dropped: what of it is still in memory, because it is in a folio
+ * that spans windows, is loose.  With cache=none a sweep finds it.  Called with
+ * the lock, which it releases meanwhile.
+ */
+void claim_dropped (struct claims *cs, const struct extent_set *set);
+
+/* Whether from now on nothing is dropped any more, and nobody was told.  Lock
+ * held.
+ */
+bool claims_overflowed (struct claims *cs);
+
+/* Whether a range may have something in memory that the disk has not.  Lock
+ * held.
+ */
+bool claim_may_be_newer (struct claims *cs, uint64_t offset, uint64_t length);
+
+/* Whether there is something newer in memory at "offset".  The answer is the
+ * same for the next *length bytes, which are made fewer accordingly.  Lock
+ * held.
+ */
+bool claim_is_newer (struct claims *cs, uint64_t offset, uint64_t *length);
 
 /* Make the empty set "spared" of all that a sweep must not drop.  Returns 0, or
  * -1 if it must drop nothing.  Lock held.
  */
-int claim_spared (struct evictor *ev, struct extent_set *spared);
+int claim_spared (struct claims *cs, struct extent_set *spared);
+
+/* Bytes of what is ours that are still in memory when all was dropped (more
+ * than 0, if that is not known exactly), or -1 if nobody tells.  Called with
+ * the lock, which it releases meanwhile.
+ */
+int64_t claims_left (struct claims *cs);
 
 #endif /* FILE_CLAIM_H */

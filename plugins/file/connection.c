@@ -210,19 +210,19 @@ write_windowed (struct connection *c, struct wberr_write *w, const char *buf,
 
   while (true) {
     uint32_t n = connection_chunk (c, count, offset), done;
-    struct claim claim;
+    struct evictor_write write;
     int err;
 
     if (ev)
-      evictor_write_begins (ev, &claim, offset, n);
+      evictor_write_begins (ev, &write, offset, n);
     done = write_fully (c, buf, n, offset, 0);
     err = errno;
     if (done < n)
       report_write (c, n, offset);
     if (ev && done > 0)
-      evictor_wrote (ev, &claim, w, offset, done, true);
+      evictor_wrote (ev, &write, w, offset, done, true);
     if (ev)
-      evictor_write_ends (ev, &claim);
+      evictor_write_ends (ev, &write);
     errno = err;
     if (done < n)
       return -1;
@@ -320,11 +320,11 @@ write_fua (struct connection *c, struct wberr_write *w, const char *buf,
            uint32_t count, uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
-  struct claim claim;
+  struct evictor_write write;
   int r, err;
 
   if (ev)
-    evictor_write_begins (ev, &claim, offset, count);
+    evictor_through_begins (ev, &write, offset, count);
   r = write_through (c, buf, count, offset);
   err = errno;
   if (r == -1) {
@@ -333,9 +333,9 @@ write_fua (struct connection *c, struct wberr_write *w, const char *buf,
   }
   wberr_write_ends (&c->disk->errors, w);
   if (ev && r == 0)
-    evictor_wrote_through (ev, &claim, offset, count);
+    evictor_wrote_through (ev, &write, offset, count);
   if (ev)
-    evictor_write_ends (ev, &claim);
+    evictor_write_ends (ev, &write);
   if (r == 0)
     return tell_fua (c, w->mark);
   skip_fua (c);
@@ -386,14 +386,10 @@ int
 connection_flush (struct connection *c)
 {
   struct wberr *errors = &c->disk->errors;
-  struct evictor *ev = c->disk->evictor;
   struct wberr_flush f;
   wberr_mark told;
-  uint64_t last = 0;
   int err;
 
-  if (ev)
-    last = evictor_flush_begins (ev);
   wberr_flush_begins (errors, &f, c->fd);
   err = fdatasync (c->fd) == -1 ? errno : 0;
   err = wberr_flush_ends (errors, &f, &c->flush_cursor, err);
@@ -401,8 +397,8 @@ connection_flush (struct connection *c)
   told = atomic_load (&c->flush_cursor);
   if (told > atomic_load (&c->fua_cursor))
     atomic_store (&c->fua_cursor, told);
-  if (ev)
-    evictor_flushed (ev, last, err == 0);
+  if (c->disk->evictor)
+    evictor_flushed (c->disk->evictor);
   if (err == 0)
     return 0;
   errno = err;
@@ -429,7 +425,7 @@ connection_zero_begins (struct connection *c, struct edges *e, uint64_t count,
   if (end % page_size)
     e->offset[e->nr++] = end - 1;
   for (i = 0; i < e->nr; i++)
-    evictor_write_begins (c->disk->evictor, &e->claim[i], e->offset[i], 1);
+    evictor_through_begins (c->disk->evictor, &e->write[i], e->offset[i], 1);
 }
 
 void
@@ -438,7 +434,7 @@ connection_zero_ends (struct connection *c, struct edges *e)
   unsigned i;
 
   for (i = 0; i < e->nr; i++)
-    evictor_write_ends (c->disk->evictor, &e->claim[i]);
+    evictor_write_ends (c->disk->evictor, &e->write[i]);
 }
 
 int
@@ -449,7 +445,7 @@ connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
   int err;
 
   for (i = 0; i < e->nr; i++)
-    evictor_wrote (c->disk->evictor, &e->claim[i], w, e->offset[i], 1,
+    evictor_wrote (c->disk->evictor, &e->write[i], w, e->offset[i], 1,
                    i + 1 == e->nr);
   if (!fua)
     return 0;
@@ -469,7 +465,11 @@ connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
 void
 connection_prefetch (struct connection *c, uint32_t count, uint64_t offset)
 {
-  /* A hint: what cannot be read now fails when it is really read. */
+  /* A hint: what cannot be read now fails when it is really read.  With
+   * preserve reads go past the page cache, so it would be of no use.
+   */
+  if (options.cache == CACHE_PRESERVE)
+    return;
   if (c->disk->evictor)
     evictor_prefetch (c->disk->evictor, offset, count);
   else

@@ -71,7 +71,7 @@ int connection_flush (struct connection *c);
 struct edges {
   unsigned nr;
   uint64_t offset[2]; /* of a byte in each */
-  struct claim claim[2];
+  struct evictor_write write[2];
 };
 
 /* Before zero or trim changes [offset, offset+count), and when it is over,

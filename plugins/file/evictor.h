@@ -1,6 +1,6 @@
-/* The evictor: the ring of windows against the kernel.  It starts the
- * writeback of sealed windows, waits for the oldest, drops it from the
- * page cache, notes errors, and empties the rings of an idle disk.
+/* The evictor of a disk: its rings of windows against the kernel.  It starts
+ * the writeback of sealed windows, waits for the oldest, drops it from the
+ * page cache, notes errors, and leaves nothing of an idle disk in memory.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -20,14 +20,22 @@
 struct evictor;
 
 struct evictor_config {
-  unsigned windows;     /* slots of each ring */
-  uint64_t window_size; /* bytes */
+  unsigned windows;     /* of a ring, if no other disk is busy */
+  uint64_t window_size; /* bytes, the same */
   uint64_t read_ahead;  /* the device's, in bytes */
   bool preserve;        /* leave what was resident before us */
   struct stats *stats;  /* to count in, with its own atomics, or NULL */
   /* These two outlive the evictor. */
   struct pagecache *pages; /* what the instruments are worth: atomics */
   struct wberr *errors;    /* told of what is heard; has its own lock */
+};
+
+/* A piece of a request that makes pages dirty, or may bring some in.  Belongs
+ * to the request's thread.
+ */
+struct evictor_write {
+  struct claim claim;
+  uint64_t credit; /* bytes that it may make dirty still */
 };
 
 /* Make the evictor of a disk.  "fd" becomes the evictor's own, also on
@@ -50,13 +58,12 @@ bool evictor_is_empty (struct evictor *ev);
 /* Empty it, then free.  No other call may be in progress. */
 void evictor_free (struct evictor *ev);
 
-/* Before a request writes [offset, offset+length), and when it is over,
- * whatever came of it: claim what is ours to drop.  Nothing is done but with
- * preserve.
+/* ---- reading ---- */
+
+/* A connection reads this disk (+1), or has closed (-1).  Each may have
+ * its readahead resident.
  */
-void evictor_write_begins (struct evictor *ev, struct claim *c, uint64_t offset,
-                           uint64_t length);
-void evictor_write_ends (struct evictor *ev, struct claim *c);
+void evictor_readers (struct evictor *ev, int change);
 
 /* Requests to read this many bytes begin (> 0), or have ended (< 0): they may
  * be reading ahead of all that evictor_read knows of.
@@ -64,24 +71,19 @@ void evictor_write_ends (struct evictor *ev, struct claim *c);
 void evictor_reading (struct evictor *ev, int64_t bytes);
 
 /* After [offset, offset+length) was read through the page cache: drop it when
- * its window is the oldest.  Not with preserve: see evictor_wrote_through.
- * Never waits for the disk, except for the dropping itself.  length > 0.
+ * its window is the oldest.  Never waits for the disk.  length > 0.
  */
 void evictor_read (struct evictor *ev, uint64_t offset, uint64_t length);
 
-/* The same after it was written and is known to be on the disk, between
- * evictor_write_begins and evictor_write_ends.
+/* So many reads went past the page cache that it is time to see whether what is
+ * in it should be.
  */
-void evictor_wrote_through (struct evictor *ev, struct claim *c,
-                            uint64_t offset, uint64_t length);
+void evictor_count_soon (struct evictor *ev);
 
-/* After [offset, offset+length) was written: write it back and drop it
- * in its window's turn.  Waits while the ring is full.  Then it is looked after
- * by its window, and with "all" nothing else is where "w", the write in
- * progress, is.  length > 0 and <= window_size.
+/* Have the kernel bring in [offset, offset+length), without waiting for it.
+ * A hint: errors are ignored.
  */
-void evictor_wrote (struct evictor *ev, struct claim *c, struct wberr_write *w,
-                    uint64_t offset, uint64_t length, bool all);
+void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
 
 /* Whether memory has, or may have, something at "offset" that the disk has not:
  * it is being written, or was and is not known to be on the disk.  The answer
@@ -89,22 +91,42 @@ void evictor_wrote (struct evictor *ev, struct claim *c, struct wberr_write *w,
  */
 bool evictor_has_newer (struct evictor *ev, uint64_t offset, uint64_t *length);
 
-/* Have the kernel bring in [offset, offset+length), without waiting for it.
- * A hint: errors are ignored.
- */
-void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
+/* Whether it may have that anywhere in the range: quicker. */
+bool evictor_may_have_newer (struct evictor *ev, uint64_t offset,
+                             uint64_t length);
 
-/* A connection reads this disk (+1), or has closed (-1).  Each may have
- * its readahead resident.
- */
-void evictor_readers (struct evictor *ev, int change);
+/* ---- writing ---- */
 
-/* Around the fdatasync(2) of a flush: the windows of before, which are clean
- * afterwards if it succeeded, are dropped.  evictor_flush_begins returns what
- * evictor_flushed takes.
+/* Before a request writes [offset, offset+length) into the page cache: wait
+ * until it is its turn and there is room, and claim what is ours to drop.
+ * length > 0 and <= window_size.
  */
-uint64_t evictor_flush_begins (struct evictor *ev);
-void evictor_flushed (struct evictor *ev, uint64_t last, bool succeeded);
+void evictor_write_begins (struct evictor *ev, struct evictor_write *w,
+                           uint64_t offset, uint64_t length);
+
+/* The same for what needs no room: it is on the disk when it is over, or makes
+ * a page or two dirty.
+ */
+void evictor_through_begins (struct evictor *ev, struct evictor_write *w,
+                             uint64_t offset, uint64_t length);
+
+/* After [offset, offset+length) of it was written: write it back and drop it in
+ * its window's turn.  Then it is looked after by its window, and with "all"
+ * nothing else is where "r", the request in progress, is.  length > 0.
+ */
+void evictor_wrote (struct evictor *ev, struct evictor_write *w,
+                    struct wberr_write *r, uint64_t offset, uint64_t length,
+                    bool all);
+
+/* After it was written and is known to be on the disk, or was read. */
+void evictor_wrote_through (struct evictor *ev, struct evictor_write *w,
+                            uint64_t offset, uint64_t length);
+
+/* It is over, whatever came of it. */
+void evictor_write_ends (struct evictor *ev, struct evictor_write *w);
+
+/* A flush has succeeded: unless a request follows, drop all soon. */
+void evictor_flushed (struct evictor *ev);
 
 /* [offset, offset+length) could not be put on the disk (FUA, zero, trim),
  * for the reason err, an errno value.  If it may be in memory only, it

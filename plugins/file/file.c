@@ -18,6 +18,7 @@
 #include "direct.h"
 #include "exports.h"
 #include "extents.h"
+#include "flow.h"
 #include "idle.h"
 #include "options.h"
 #include "reading.h"
@@ -47,6 +48,7 @@ file_config_complete (void)
 {
   if (options_check () == -1)
     return -1;
+  flow_set_limit (options.cache_limit);
   return options.stats ? stats_open (options.stats, options.stats_json) : 0;
 }
 

@@ -1,5 +1,5 @@
 /* The idle watch: one thread of the whole server looks at all disks that are in
- * use, twice a second, to see which are idle.
+ * use, twenty times a second, to see which are idle.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

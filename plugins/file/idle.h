@@ -1,5 +1,5 @@
 /* The idle watch: one thread of the whole server looks at all disks that are in
- * use, twice a second, to see which are idle.
+ * use, twenty times a second, to see which are idle.
  *
  * So a disk that is read a little and then left alone, or closed, needs no
  * thread of its own, and a thousand of them cost no more than one.
@@ -15,7 +15,7 @@
 #include <sys/queue.h>
 
 /* Looked at this often. */
-#define IDLE_TICK_MS 500
+#define IDLE_TICK_MS 50
 
 /* What is watched.  Part of something that outlives its being watched.  All but
  * the first two are guarded by the watch's lock.

@@ -29,6 +29,7 @@
 #define MIN_WINDOW_SIZE (UINT64_C (64) * 1024)
 #define MAX_WINDOW_SIZE (UINT64_C (1024) * 1024 * 1024)
 #define MAX_WINDOWS 1024
+#define MIN_CACHE_LIMIT (UINT64_C (256) * 1024)
 
 struct options options = {
   .source = SOURCE_NOT_GIVEN,
@@ -37,6 +38,7 @@ struct options options = {
   .fadvise = POSIX_FADV_NORMAL,
   .cache_windows = 8,
   .cache_window_size = 2 * 1024 * 1024,
+  .cache_limit = UINT64_C (128) * 1024 * 1024,
 };
 
 const char options_help[] =
@@ -55,6 +57,8 @@ const char options_help[] =
   "                           Hint to the kernel's readahead.\n"
   "cache-windows=N            Windows of a disk's ring (default 8).\n"
   "cache-window-size=SIZE     Size of a window (default 2M).\n"
+  "cache-limit=SIZE           Page cache of all disks together (default "
+  "128M).\n"
   "stats=FILE                 Write statistics of each disk at the end, and\n"
   "                           on SIGUSR1 (\"-\": to the log).\n"
   "stats-format=text|json     Their format (default text).";
@@ -307,6 +311,22 @@ set_cache_window_size (const char *key, const char *value)
 }
 
 static int
+set_cache_limit (const char *key, const char *value)
+{
+  int64_t size = nbdkit_parse_size (value);
+
+  if (size < (int64_t) MIN_CACHE_LIMIT) {
+    nbdkit_error ("%s=%s: not a size of at least 256K, such as 64M", key,
+                  value);
+    return -1;
+  }
+  options.cache_limit = size;
+  windows_key = key;
+  windows_value = value;
+  return 0;
+}
+
+static int
 set_stats (const char *key, const char *value)
 {
   if (*value == '\0') {
@@ -357,6 +377,7 @@ static struct parameter {
   { "fadvise", set_fadvise, REPEATABLE, false },
   { "cache-windows", set_cache_windows, ONCE, false },
   { "cache-window-size", set_cache_window_size, ONCE, false },
+  { "cache-limit", set_cache_limit, ONCE, false },
   { "stats", set_stats, ONCE, false },
   { "stats-format", set_stats_format, ONCE, false },
   { "rdelay", set_delay, REPEATABLE, false },

@@ -42,6 +42,7 @@ struct options {
   int fadvise;                /* POSIX_FADV_NORMAL, _RANDOM, _SEQUENTIAL */
   int cache_windows;          /* slots of a ring, 1 to 1024 */
   uint64_t cache_window_size; /* bytes, a multiple of 64 KiB */
+  uint64_t cache_limit;       /* bytes, of all disks together */
   char *stats;                /* file for statistics, "-", or NULL */
   bool stats_json;
 };

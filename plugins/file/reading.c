@@ -88,10 +88,10 @@ read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
               uint64_t start, uint64_t length, bool direct)
 {
   struct evictor *ev = c->disk->evictor;
-  struct claim claim;
+  struct evictor_write w;
   int r, err;
 
-  evictor_write_begins (ev, &claim, start, length);
+  evictor_through_begins (ev, &w, start, length);
   r = direct ? read_all (c, buf, count, offset, true) : -1;
   /* Before a direct read the kernel writes back what it has of the range.  If
    * that fails it is no error of the read: memory still has the data.
@@ -99,8 +99,8 @@ read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   if (r == -1)
     r = read_fully (c, buf, count, offset);
   err = errno;
-  evictor_wrote_through (ev, &claim, start, length);
-  evictor_write_ends (ev, &claim);
+  evictor_wrote_through (ev, &w, start, length);
+  evictor_write_ends (ev, &w);
   errno = err;
   return r;
 }

@@ -286,6 +286,21 @@ wberr_add_writes (struct wberr *e, struct extent_set *set)
   return r;
 }
 
+bool
+wberr_is_written (struct wberr *e, uint64_t offset, uint64_t length)
+{
+  const struct wberr_write *w;
+  bool found = false;
+
+  pthread_mutex_lock (&e->lock);
+  TAILQ_FOREACH (w, &e->writes, others) {
+    if (w->range.offset < offset + length && offset < extent_end (&w->range))
+      found = true;
+  }
+  pthread_mutex_unlock (&e->lock);
+  return found;
+}
+
 /* ---- a flush ---- */
 
 void

@@ -153,6 +153,9 @@ void wberr_write_ends (struct wberr *e, struct wberr_write *w);
  */
 int wberr_add_writes (struct wberr *e, struct extent_set *set);
 
+/* Whether one of them is to [offset, offset+length). */
+bool wberr_is_written (struct wberr *e, uint64_t offset, uint64_t length);
+
 /* A flush of one connection: what happens around its fdatasync. */
 struct wberr_flush {
   struct wberr_listener listener;

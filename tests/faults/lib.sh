@@ -89,7 +89,8 @@ fuse_abort ()
 
   number=$(awk -v at="$tmp/fuse" '$5 == at { sub(/.*:/, "", $3); print $3 }' \
     /proc/self/mountinfo)
-  [ -z "$number" ] || echo 1 >"/sys/fs/fuse/connections/$number/abort"
+  number=/sys/fs/fuse/connections/$number/abort
+  [ ! -w "$number" ] || echo 1 >"$number" # fusectl may not be mounted
   umount -l "$tmp/fuse"
 }
 

@@ -52,6 +52,8 @@ check_sense (void)
       options.cache_window_size > MAX_WINDOW_SIZE ||
       options.cache_window_size % MIN_WINDOW_SIZE)
     broken ("cache-window-size");
+  if (options.cache_limit < MIN_CACHE_LIMIT)
+    broken ("cache-limit");
   if (cache_mode_name (options.cache) == NULL)
     broken ("cache");
   if (options.symlinks != SYMLINKS_FOLLOW && options.source != SOURCE_DIR &&

@@ -5,8 +5,8 @@
  * SPDX-License-Identifier: BSD-3-Clause
  */
 
-#ifndef FILE_WINDOW_H
-#define FILE_WINDOW_H
+#ifndef FILE_RING_H
+#define FILE_RING_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,6 +27,7 @@
 struct window {
   STAILQ_ENTRY (window) next;
   struct extent_set set; /* what was touched, page aligned */
+  uint64_t held;         /* bytes of it that count as the ring's */
   uint64_t serial;       /* 1 for the first window sealed, 2, ... */
   uint64_t requests;     /* calls of ring_add that it absorbed */
   uint64_t epoch;        /* the least that ring_add was given for it */
@@ -35,40 +36,37 @@ struct window {
 
 STAILQ_HEAD (window_queue, window);
 
-/* A ring of a fixed number of windows ("slots"): at most one is filling,
- * the others are sealed, taken, or free.  It has no lock: its owner
- * guards it.
+/* A ring of windows: at most one is filling, the others are sealed, taken, or
+ * free.  How many there are at a time is for the owner to bound, by "bytes".
+ * It has no lock: its owner guards it.
  *
  *   free ──▶ filling ──seal──▶ sealed ──take──▶ (caller) ──give back──▶ free
  */
 struct ring {
-  struct window *slots; /* the memory of all windows */
-  unsigned nr_slots;
-  uint64_t window_size; /* bytes after which a window is sealed */
+  uint64_t window_size; /* bytes after which a window is sealed; the owner may
+                         * change it */
   uint64_t page_size;
+  uint64_t bytes;             /* held by all windows */
   struct window *filling;     /* NULL until the next ring_add */
   struct window_queue sealed; /* oldest first */
-  unsigned nr_sealed;
-  struct window_queue taken; /* held by callers */
+  struct window_queue taken;  /* held by callers */
   struct window_queue free;
   uint64_t serial; /* of the window sealed last */
 };
 
 enum ring_result {
-  RING_ADDED,  /* the extent is in the filling window */
-  RING_SEALED, /* ... and a window was sealed by it */
-  RING_FULL,   /* nothing was added: no slot is free */
+  RING_ADDED,     /* the extent is in the filling window */
+  RING_SEALED,    /* ... and a window was sealed by it */
+  RING_NO_MEMORY, /* nothing was added */
 };
 
-/* Make a ring of "slots" windows (at least 2) of "window_size" bytes.
- * Returns 0, or -1 with errno ENOMEM.
- */
-int ring_init (struct ring *r, unsigned slots, uint64_t window_size);
+/* Begin with no windows of "window_size" bytes.  Allocates nothing. */
+void ring_init (struct ring *r, uint64_t window_size);
 
 /* Free the windows.  None may be taken. */
 void ring_free (struct ring *r);
 
-/* Give the memory of free windows' extents back to the system. */
+/* Give the memory of free windows back to the system. */
 void ring_trim (struct ring *r);
 
 /* [offset, offset+length) widened to whole pages, which are what the
@@ -77,11 +75,12 @@ void ring_trim (struct ring *r);
 struct extent ring_whole_pages (const struct ring *r, uint64_t offset,
                                 uint64_t length);
 
-/* Add [offset, offset+length), in bytes, 0 < length <= window_size, to
- * the filling window, widened to whole pages, beginning a new window
- * where there is none.  The window is sealed before the extent where that would
- * grow it past window_size, and after it where it has become full.  "epoch" is
- * when the extent was touched, in the owner's history.
+/* Add [offset, offset+length), in bytes, length > 0, to the filling window,
+ * widened to whole pages, beginning a new window where there is none.  The
+ * window is sealed before the extent where that would grow it past the window
+ * size, and after it where it has become full.  So no window is larger than
+ * that, or than one extent.  "epoch" is when the extent was touched, in the
+ * owner's history.
  */
 enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length,
                            uint64_t epoch);
@@ -89,25 +88,27 @@ enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length,
 /* Seal the filling window.  Returns false if there was nothing in it. */
 bool ring_seal (struct ring *r);
 
-/* Serial of the oldest window still in the ring or taken, or UINT64_MAX
- * when none is (the filling window does not count).
- */
-uint64_t ring_oldest_serial (const struct ring *r);
+/* Bytes of all windows but the filling one. */
+uint64_t ring_sealed_bytes (const struct ring *r);
 
-/* Oldest sealed window that is not started, or NULL.  It stays in the
- * ring, unchanged until it is taken.
+/* Oldest sealed window, or NULL, and the oldest that is not started.  They stay
+ * in the ring, unchanged until they are taken.
  */
+struct window *ring_oldest (const struct ring *r);
 struct window *ring_unstarted (const struct ring *r);
 
 /* The window sealed last, if it is still in the ring, or NULL. */
 const struct window *ring_newest (const struct ring *r);
 
-/* Take the oldest sealed window out of the ring, or NULL.  Its slot is
- * not free before ring_give_back.
- */
+/* Take the oldest sealed window out of the ring, or NULL. */
 struct window *ring_take (struct ring *r);
 
-/* Return a window that was taken: its slot is free again. */
+/* Up to "bytes" of a window that was taken no longer count as the ring's.
+ * Returns how many did until now.
+ */
+uint64_t ring_release (struct ring *r, struct window *w, uint64_t bytes);
+
+/* Return a window that was taken, and all of it was released. */
 void ring_give_back (struct ring *r, struct window *w);
 
 /* Whether nothing is filling, sealed or taken. */
@@ -122,4 +123,7 @@ void ring_subtract_from (const struct ring *r, struct extent_set *s,
 /* Add them all to "s".  Returns as extent_set_union. */
 int ring_add_to (const struct ring *r, struct extent_set *s);
 
-#endif /* FILE_WINDOW_H */
+/* Whether any of them has a byte of [offset, offset+length). */
+bool ring_overlaps (const struct ring *r, uint64_t offset, uint64_t length);
+
+#endif /* FILE_RING_H */

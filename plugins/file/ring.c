@@ -12,60 +12,61 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "window.h"
+#include "ring.h"
 
-int
-ring_init (struct ring *r, unsigned slots, uint64_t window_size)
+void
+ring_init (struct ring *r, uint64_t window_size)
 {
-  unsigned i;
-
   memset (r, 0, sizeof *r);
   STAILQ_INIT (&r->sealed);
   STAILQ_INIT (&r->taken);
   STAILQ_INIT (&r->free);
-  r->nr_slots = slots;
   r->window_size = window_size;
   r->page_size = sysconf (_SC_PAGESIZE);
-  r->slots = calloc (slots, sizeof r->slots[0]);
-  if (r->slots == NULL)
-    return -1;
+}
 
-  for (i = 0; i < slots; i++) {
-    extent_set_init (&r->slots[i].set, WINDOW_MAX_EXTENTS);
-    STAILQ_INSERT_TAIL (&r->free, &r->slots[i], next);
+static void
+free_windows (struct window_queue *q)
+{
+  struct window *w;
+
+  while ((w = STAILQ_FIRST (q))) {
+    STAILQ_REMOVE_HEAD (q, next);
+    extent_set_free (&w->set);
+    free (w);
   }
-  return 0;
 }
 
 void
 ring_free (struct ring *r)
 {
-  unsigned i;
-
-  for (i = 0; i < r->nr_slots; i++)
-    extent_set_free (&r->slots[i].set);
-  free (r->slots);
+  ring_seal (r);
+  free_windows (&r->sealed);
+  free_windows (&r->free);
 }
 
 void
 ring_trim (struct ring *r)
 {
-  struct window *w;
-
-  STAILQ_FOREACH (w, &r->free, next)
-    extent_set_free (&w->set);
+  free_windows (&r->free);
 }
 
-/* Begin to fill a free window.  Returns false where there is none. */
+/* Begin to fill a window.  Returns false where there is no memory for it. */
 static bool
 begin_window (struct ring *r)
 {
   struct window *w = STAILQ_FIRST (&r->free);
 
-  if (w == NULL)
-    return false;
-  STAILQ_REMOVE_HEAD (&r->free, next);
+  if (w)
+    STAILQ_REMOVE_HEAD (&r->free, next);
+  else {
+    w = malloc (sizeof *w);
+    if (w == NULL)
+      return false;
+    extent_set_init (&w->set, WINDOW_MAX_EXTENTS);
+  }
   extent_set_clear (&w->set);
+  w->held = 0;
   w->requests = 0;
   w->started = false;
   w->epoch = UINT64_MAX;
@@ -82,34 +83,35 @@ ring_whole_pages (const struct ring *r, uint64_t offset, uint64_t length)
   return (struct extent){ start, ((offset + length + mask) & ~mask) - start };
 }
 
+static bool
+is_full (const struct ring *r)
+{
+  return r->filling->set.bytes >= r->window_size ||
+         r->filling->set.nr >= WINDOW_MAX_EXTENTS;
+}
+
 enum ring_result
 ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
 {
   struct extent e = ring_whole_pages (r, offset, length);
   bool sealed = false;
+  struct window *w;
 
   if (r->filling && r->filling->set.bytes + e.length > r->window_size)
     sealed = ring_seal (r);
-
   if (r->filling == NULL && !begin_window (r))
-    return RING_FULL;
+    return RING_NO_MEMORY;
 
-  if (extent_set_add (&r->filling->set, e.offset, e.length) == -1) {
-    /* No room (or no memory) for one more: carry on in the next slot. */
-    if (!ring_seal (r) || !begin_window (r))
-      return RING_FULL;
-    sealed = true;
-    if (extent_set_add (&r->filling->set, e.offset, e.length) == -1)
-      return RING_FULL;
-  }
-  r->filling->requests++;
-  if (epoch < r->filling->epoch)
-    r->filling->epoch = epoch;
-
-  if (r->filling->set.bytes >= r->window_size ||
-      r->filling->set.nr >= WINDOW_MAX_EXTENTS)
+  w = r->filling;
+  if (extent_set_add (&w->set, e.offset, e.length) == -1)
+    return RING_NO_MEMORY;
+  w->requests++;
+  if (epoch < w->epoch)
+    w->epoch = epoch;
+  r->bytes += w->set.bytes - w->held;
+  w->held = w->set.bytes;
+  if (is_full (r))
     sealed = ring_seal (r);
-
   return sealed ? RING_SEALED : RING_ADDED;
 }
 
@@ -122,24 +124,20 @@ ring_seal (struct ring *r)
     return false;
   w->serial = ++r->serial;
   STAILQ_INSERT_TAIL (&r->sealed, w, next);
-  r->nr_sealed++;
   r->filling = NULL;
   return true;
 }
 
 uint64_t
-ring_oldest_serial (const struct ring *r)
+ring_sealed_bytes (const struct ring *r)
 {
-  uint64_t oldest = UINT64_MAX;
-  const struct window *w;
+  return r->bytes - (r->filling ? r->filling->held : 0);
+}
 
-  if (!STAILQ_EMPTY (&r->sealed))
-    oldest = STAILQ_FIRST (&r->sealed)->serial;
-  STAILQ_FOREACH (w, &r->taken, next) {
-    if (w->serial < oldest)
-      oldest = w->serial;
-  }
-  return oldest;
+struct window *
+ring_oldest (const struct ring *r)
+{
+  return STAILQ_FIRST (&r->sealed);
 }
 
 struct window *
@@ -172,18 +170,25 @@ ring_take (struct ring *r)
   if (w == NULL)
     return NULL;
   STAILQ_REMOVE_HEAD (&r->sealed, next);
-  r->nr_sealed--;
   STAILQ_INSERT_TAIL (&r->taken, w, next);
   return w;
+}
+
+uint64_t
+ring_release (struct ring *r, struct window *w, uint64_t bytes)
+{
+  if (bytes > w->held)
+    bytes = w->held;
+  w->held -= bytes;
+  r->bytes -= bytes;
+  return bytes;
 }
 
 void
 ring_give_back (struct ring *r, struct window *w)
 {
   STAILQ_REMOVE (&r->taken, w, window, next);
-  /* Last in, first out: its extents are still in the processor's cache,
-   * and windows that are not needed are never touched.
-   */
+  /* Last in, first out: its extents are still in the processor's cache. */
   STAILQ_INSERT_HEAD (&r->free, w, next);
 }
 
@@ -226,4 +231,25 @@ ring_add_to (const struct ring *r, struct extent_set *s)
       return -1;
   }
   return 0;
+}
+
+static bool
+queue_overlaps (const struct window_queue *q, uint64_t offset, uint64_t length)
+{
+  const struct window *w;
+
+  STAILQ_FOREACH (w, q, next) {
+    if (extent_set_overlaps (&w->set, offset, length))
+      return true;
+  }
+  return false;
+}
+
+bool
+ring_overlaps (const struct ring *r, uint64_t offset, uint64_t length)
+{
+  return (r->filling &&
+          extent_set_overlaps (&r->filling->set, offset, length)) ||
+         queue_overlaps (&r->sealed, offset, length) ||
+         queue_overlaps (&r->taken, offset, length);
 }

@@ -1,4 +1,4 @@
-/* Proves that extent sets and the ring of windows do what window.h says:
+/* Proves that extent sets and the ring of windows do what ring.h says:
  * by examples, and by random histories checked against a plain bitmap.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #include "extent_set.h"
-#include "window.h"
+#include "ring.h"
 
 #define PAGE UINT64_C (4096)
 #define MiB (UINT64_C (1024) * 1024)
@@ -225,7 +225,7 @@ sequential_requests_are_one_extent (void **state)
   struct window *w;
   int i;
 
-  assert_int_equal (ring_init (&r, 8, MiB), 0);
+  ring_init (&r, MiB);
   for (i = 0; i < 255; i++)
     assert_int_equal (ring_add (&r, i * PAGE, PAGE, 0), RING_ADDED);
   assert_null (ring_take (&r));
@@ -237,10 +237,11 @@ sequential_requests_are_one_extent (void **state)
   assert_int_equal (w->set.bytes, MiB);
   assert_int_equal (w->requests, 256);
   assert_int_equal (w->serial, 1);
-  assert_int_equal (ring_oldest_serial (&r), 1);
+  assert_false (ring_is_empty (&r));
+  ring_release (&r, w, UINT64_MAX);
   ring_give_back (&r, w);
   assert_true (ring_is_empty (&r));
-  assert_int_equal (ring_oldest_serial (&r), UINT64_MAX);
+  assert_int_equal (r.bytes, 0);
   ring_free (&r);
 }
 
@@ -250,7 +251,7 @@ scattered_requests_seal_by_number (void **state)
   struct ring r;
   int i;
 
-  assert_int_equal (ring_init (&r, 2, 1024 * MiB), 0);
+  ring_init (&r, 1024 * MiB);
   for (i = 0; i < WINDOW_MAX_EXTENTS - 1; i++)
     assert_int_equal (ring_add (&r, i * MiB, 1, 0), RING_ADDED);
   assert_int_equal (ring_add (&r, i * MiB, 1, 0), RING_SEALED);
@@ -262,7 +263,7 @@ pages_are_whole (void **state)
 {
   struct ring r;
 
-  assert_int_equal (ring_init (&r, 2, MiB), 0);
+  ring_init (&r, MiB);
   ring_add (&r, PAGE - 1, 2, 0);
   assert_int_equal (r.filling->set.v[0].offset, 0);
   assert_int_equal (r.filling->set.bytes, 2 * PAGE);
@@ -278,7 +279,7 @@ window_does_not_outgrow_its_size (void **state)
   struct ring r;
   struct window *w;
 
-  assert_int_equal (ring_init (&r, 4, MiB), 0);
+  ring_init (&r, MiB);
   assert_int_equal (ring_add (&r, 0, MiB / 2, 0), RING_ADDED);
   assert_int_equal (ring_add (&r, 8 * MiB, MiB, 0), RING_SEALED);
   while ((w = ring_take (&r))) {
@@ -289,35 +290,63 @@ window_does_not_outgrow_its_size (void **state)
 }
 
 static void
-full_ring_says_so_and_keeps_order (void **state)
+windows_leave_in_order_and_give_back_what_they_hold (void **state)
 {
   struct ring r;
-  struct window *w, *v;
+  struct window *w;
   uint64_t serial;
   unsigned i;
 
-  for (i = 1; i <= 9; i++) {
-    unsigned j;
-
-    assert_int_equal (ring_init (&r, i, MiB), 0);
-    for (j = 0; j < i; j++)
-      assert_int_equal (ring_add (&r, j * MiB, MiB, 0), RING_SEALED);
-    assert_int_equal (ring_add (&r, j * MiB, MiB, 0), RING_FULL);
-
-    /* Taking alone does not free a slot. */
-    w = ring_take (&r);
-    assert_int_equal (ring_add (&r, j * MiB, MiB, 0), RING_FULL);
+  ring_init (&r, MiB);
+  for (i = 0; i < 20; i++)
+    assert_int_equal (ring_add (&r, i * MiB, MiB, 0), RING_SEALED);
+  assert_int_equal (r.bytes, 20 * MiB);
+  for (serial = 1; (w = ring_take (&r)); serial++) {
+    assert_int_equal (w->serial, serial);
+    assert_int_equal (w->set.v[0].offset, (serial - 1) * MiB);
+    /* Taking alone releases nothing. */
+    assert_int_equal (r.bytes, (21 - serial) * MiB);
+    assert_int_equal (ring_release (&r, w, 4096), 4096);
+    assert_int_equal (ring_release (&r, w, 2 * MiB), MiB - 4096);
+    assert_int_equal (r.bytes, (20 - serial) * MiB);
     ring_give_back (&r, w);
-    assert_int_equal (ring_add (&r, j * MiB, MiB, 0), RING_SEALED);
-
-    for (serial = 2; (v = ring_take (&r)); serial++) {
-      assert_int_equal (v->serial, serial);
-      assert_int_equal (v->set.v[0].offset, (serial - 1) * MiB);
-      ring_give_back (&r, v);
-    }
-    assert_int_equal (serial, i + 2);
-    ring_free (&r);
   }
+  assert_int_equal (serial, 21);
+  assert_int_equal (r.bytes, 0);
+  ring_free (&r);
+}
+
+/* What is written again and again needs no more room than once. */
+static void
+rewriting_holds_no_more (void **state)
+{
+  struct ring r;
+  int i;
+
+  ring_init (&r, MiB);
+  for (i = 0; i < 10000; i++)
+    assert_int_equal (ring_add (&r, 8 * PAGE, PAGE, 0), RING_ADDED);
+  assert_int_equal (r.bytes, PAGE);
+  assert_true (ring_overlaps (&r, 9 * PAGE - 1, 1));
+  assert_false (ring_overlaps (&r, 9 * PAGE, PAGE));
+  ring_free (&r);
+}
+
+/* A window smaller than a request holds that one request. */
+static void
+window_holds_one_extent_larger_than_itself (void **state)
+{
+  struct ring r;
+
+  ring_init (&r, MiB);
+  assert_int_equal (ring_add (&r, 0, PAGE, 0), RING_ADDED);
+  r.window_size = 64 * 1024;
+  assert_int_equal (ring_add (&r, MiB, MiB, 0), RING_SEALED);
+  assert_null (r.filling);
+  assert_int_equal (ring_oldest (&r)->set.bytes, PAGE);
+  assert_int_equal (ring_newest (&r)->set.bytes, MiB);
+  assert_int_equal (ring_sealed_bytes (&r), MiB + PAGE);
+  ring_free (&r);
 }
 
 static void
@@ -326,7 +355,7 @@ epoch_is_the_least_of_its_extents (void **state)
   struct ring r;
   struct window *w;
 
-  assert_int_equal (ring_init (&r, 4, MiB), 0);
+  ring_init (&r, MiB);
   ring_add (&r, 0, PAGE, 7);
   ring_add (&r, PAGE, PAGE, 5); /* begun earlier, added later */
   ring_add (&r, 2 * PAGE, PAGE, 6);
@@ -335,8 +364,10 @@ epoch_is_the_least_of_its_extents (void **state)
   ring_seal (&r);
   w = ring_take (&r);
   assert_int_equal (w->epoch, 5);
+  ring_give_back (&r, w);
   w = ring_take (&r);
   assert_int_equal (w->epoch, 8);
+  ring_give_back (&r, w);
   ring_free (&r);
 }
 
@@ -355,17 +386,21 @@ random_ring_equals_bitmap (void **state)
   int step;
   size_t i;
 
-  assert_int_equal (ring_init (&r, 8, 64 * PAGE), 0);
+  ring_init (&r, 64 * PAGE);
   for (step = 0; step < 20000; step++) {
     uint64_t page = random () % PAGES, n = 1 + random () % 16;
 
     if (page + n > PAGES)
       n = PAGES - page;
-    while (ring_add (&r, page * PAGE, n * PAGE, 0) == RING_FULL) {
+    assert_int_not_equal (ring_add (&r, page * PAGE, n * PAGE, 0),
+                          RING_NO_MEMORY);
+    while (r.bytes > 512 * PAGE) {
       w = ring_take (&r);
       assert_int_equal (w->serial, ++serial);
       assert_true (w->set.bytes <= 64 * PAGE);
+      assert_int_equal (w->held, w->set.bytes);
       check_invariants (&w->set);
+      ring_release (&r, w, UINT64_MAX);
       ring_give_back (&r, w);
     }
     if (random () % 50 == 0)
@@ -408,7 +443,9 @@ main (void)
     cmocka_unit_test (scattered_requests_seal_by_number),
     cmocka_unit_test (pages_are_whole),
     cmocka_unit_test (window_does_not_outgrow_its_size),
-    cmocka_unit_test (full_ring_says_so_and_keeps_order),
+    cmocka_unit_test (windows_leave_in_order_and_give_back_what_they_hold),
+    cmocka_unit_test (rewriting_holds_no_more),
+    cmocka_unit_test (window_holds_one_extent_larger_than_itself),
     cmocka_unit_test (epoch_is_the_least_of_its_extents),
     cmocka_unit_test (random_ring_equals_bitmap),
   };

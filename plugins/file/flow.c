@@ -1,0 +1,180 @@
+/* Flow: which writer may go on, and when.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "flow.h"
+
+static uint64_t limit = UINT64_MAX; /* constant once there are disks */
+static atomic_uint busy_disks;
+
+/* ---- the budget of the server ---- */
+
+void
+flow_set_limit (uint64_t bytes)
+{
+  limit = bytes;
+}
+
+void
+flow_set_busy (struct flow *f, bool busy)
+{
+  if (f->busy == busy)
+    return;
+  f->busy = busy;
+  atomic_fetch_add (&busy_disks, busy ? 1 : -1);
+}
+
+uint64_t
+flow_share (const struct flow *f)
+{
+  const unsigned disks = atomic_load (&busy_disks);
+  uint64_t share = limit / 2 / (disks > 0 ? disks : 1);
+
+  if (share < FLOW_LEAST)
+    share = FLOW_LEAST;
+  return share < f->most ? share : f->most;
+}
+
+/* ---- the line ---- */
+
+/* More writers than processors, as one that was called takes a while to run. */
+#define PLACES_PER_CPU 2
+
+static unsigned places;
+static pthread_once_t places_once = PTHREAD_ONCE_INIT;
+
+static void
+count_places (void)
+{
+  const long cpus = sysconf (_SC_NPROCESSORS_ONLN);
+
+  places = PLACES_PER_CPU * (cpus > 0 ? cpus : 1);
+}
+
+void
+flow_init (struct flow *f, uint64_t most)
+{
+  pthread_once (&places_once, count_places);
+  STAILQ_INIT (&f->line);
+  f->places = places;
+  f->writing = 0;
+  f->most = most;
+  f->used = 0;
+  f->busy = false;
+}
+
+void
+flow_free (struct flow *f)
+{
+  flow_set_busy (f, false);
+}
+
+static bool
+has_credit (const struct flow *f, uint64_t bytes)
+{
+  return f->used == 0 || f->used + bytes <= flow_share (f);
+}
+
+static bool
+take (struct flow *f, uint64_t bytes)
+{
+  if (f->writing >= f->places || !has_credit (f, bytes))
+    return false;
+  f->writing++;
+  f->used += bytes;
+  return true;
+}
+
+/* Who is called has got its place and credits already, so nobody can be faster.
+ */
+static void
+call_writers (struct flow *f)
+{
+  struct flow_writer *w;
+
+  while ((w = STAILQ_FIRST (&f->line)) && take (f, w->bytes)) {
+    const bool post = !w->posted;
+
+    STAILQ_REMOVE_HEAD (&f->line, next);
+    w->posted = true;
+    atomic_store (&w->called, true);
+    if (post)
+      sem_post (&w->turn);
+  }
+}
+
+bool
+flow_try (struct flow *f, uint64_t bytes)
+{
+  return STAILQ_EMPTY (&f->line) && take (f, bytes);
+}
+
+void
+flow_stand_in_line (struct flow *f, struct flow_writer *w, uint64_t bytes)
+{
+  w->bytes = bytes;
+  w->posted = false;
+  atomic_init (&w->called, false);
+  sem_init (&w->turn, 0, 0);
+  STAILQ_INSERT_TAIL (&f->line, w, next);
+}
+
+void
+flow_wait (struct flow_writer *w)
+{
+  while (sem_wait (&w->turn) == -1) /* EINTR */
+    ;
+}
+
+void
+flow_end (struct flow_writer *w)
+{
+  sem_destroy (&w->turn);
+}
+
+void
+flow_wake_first (struct flow *f)
+{
+  struct flow_writer *w = STAILQ_FIRST (&f->line);
+
+  if (w == NULL || w->posted)
+    return;
+  w->posted = true;
+  sem_post (&w->turn);
+}
+
+bool
+flow_is_short (const struct flow *f)
+{
+  const struct flow_writer *w = STAILQ_FIRST (&f->line);
+
+  return w && !has_credit (f, w->bytes);
+}
+
+void
+flow_charge (struct flow *f, uint64_t bytes)
+{
+  f->used += bytes;
+}
+
+void
+flow_leave (struct flow *f)
+{
+  f->writing--;
+  call_writers (f);
+}
+
+void
+flow_hand_back (struct flow *f, uint64_t bytes)
+{
+  f->used -= bytes;
+  call_writers (f);
+}

@@ -1,0 +1,106 @@
+/* Flow: which writer may go on, and when.
+ *
+ * A writer needs room before it makes pages dirty: a credit for each byte.  The
+ * evictor hands credits back, some at a time, as the disk takes what was
+ * written, so writers go on as fast as the disk does, and none waits for a
+ * whole window.  And it needs a place among those that are in the page cache
+ * at the moment: a file system lets one thread at a time change a file, and
+ * more than a few only fight for the processors.
+ *
+ * All wait in one line, in the order in which they came, so no one waits long
+ * while others do not wait at all.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_FLOW_H
+#define FILE_FLOW_H
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+/* The least that a busy disk's ring may hold, in bytes: two of the smallest
+ * windows.
+ */
+#define FLOW_LEAST_WINDOW (UINT64_C (64) * 1024)
+#define FLOW_LEAST (2 * FLOW_LEAST_WINDOW)
+
+/* A writer that waits; on its thread's stack.  Guarded by the same lock, but
+ * for the semaphore: who is called needs the lock no more.
+ */
+struct flow_writer {
+  STAILQ_ENTRY (flow_writer) next;
+  sem_t turn;
+  bool posted; /* the semaphore is, and the writer has not seen it yet */
+  uint64_t bytes;
+  atomic_bool called; /* it has what it waits for, and is out of the line; the
+                       * last thing that others do with it but for posting */
+};
+
+/* Of one disk.  Guarded by the lock of its evictor, but for the constants. */
+struct flow {
+  STAILQ_HEAD (, flow_writer) line; /* who waits, oldest first */
+  unsigned places;                  /* constant: writers at a time */
+  unsigned writing;                 /* writers that have a place */
+  uint64_t most;                    /* constant: credits of a disk alone */
+  uint64_t used;                    /* bytes */
+  bool busy;                        /* counted as busy */
+};
+
+/* "most" is what a disk's ring may hold if no others are busy, in bytes. */
+void flow_init (struct flow *f, uint64_t most);
+void flow_free (struct flow *f);
+
+/* The budget of the whole server is "limit" bytes of page cache.  To be called
+ * once, before there are disks.
+ */
+void flow_set_limit (uint64_t limit);
+
+/* This disk is busy from now on, or no longer: the budget is shared among those
+ * that are.
+ */
+void flow_set_busy (struct flow *f, bool busy);
+
+/* What each of this disk's two rings may hold now, in bytes: an equal share of
+ * the budget, half for each ring, at most what a disk has alone, and at least
+ * FLOW_LEAST.
+ */
+uint64_t flow_share (const struct flow *f);
+
+/* Take a place and "bytes" of credit if there are any, and nobody waits for
+ * them.  With nothing in use a writer may have more than the share.
+ */
+bool flow_try (struct flow *f, uint64_t bytes);
+
+/* Stand in line for them.  The writer is to wait, without the lock, until it is
+ * "called", and flow_end is to follow.  If it is woken without being called it
+ * is to clear "posted", with the lock, before it waits again.
+ */
+void flow_stand_in_line (struct flow *f, struct flow_writer *w, uint64_t bytes);
+void flow_wait (struct flow_writer *w);
+void flow_end (struct flow_writer *w);
+
+/* Have the first in line look at "called", although there is nothing for it
+ * yet.
+ */
+void flow_wake_first (struct flow *f);
+
+/* Whether somebody waits for credits. */
+bool flow_is_short (const struct flow *f);
+
+/* Take credits without waiting: for the few bytes of pages that zeroing makes
+ * dirty.
+ */
+void flow_charge (struct flow *f, uint64_t bytes);
+
+/* The writer is out of the page cache: its place is for the next. */
+void flow_leave (struct flow *f);
+
+/* Hand "bytes" of credit back, and call who can go on with them. */
+void flow_hand_back (struct flow *f, uint64_t bytes);
+
+#endif /* FILE_FLOW_H */

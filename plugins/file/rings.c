@@ -1,0 +1,486 @@
+/* The rings of a disk against the kernel: one step of eviction at a time.
+ *
+ * The lock is never held across a system call on the file.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "rings.h"
+
+/* The page cache of the whole file is counted once in this many windows. */
+#define WINDOWS_PER_COUNT 2
+
+void
+rings_init (struct rings *rs, int fd, const char *name,
+            const struct evictor_config *config)
+{
+  rs->name = name;
+  rs->config = config;
+  pthread_mutex_init (&rs->lock, NULL);
+  ring_init (&rs->reads, config->window_size);
+  ring_init (&rs->writes, config->window_size);
+  rs->claims.preserve = config->preserve;
+  rs->claims.fd = fd;
+  rs->claims.pages = config->pages;
+  rs->claims.errors = config->errors;
+  rs->claims.lock = &rs->lock;
+  rs->claims.reads = &rs->reads;
+  rs->claims.writes = &rs->writes;
+  claims_init (&rs->claims);
+  flow_init (&rs->flow, config->windows * config->window_size);
+  rs->windows_to_count = WINDOWS_PER_COUNT;
+  rs->wb.fd = fd;
+  rs->wb.name = name;
+  rs->wb.pages = config->pages;
+  rs->wb.errors = config->errors;
+  rs->wb.stats = config->stats;
+  writeback_init (&rs->wb);
+  sweep_init (&rs->sweep);
+}
+
+void
+rings_free (struct rings *rs)
+{
+  ring_free (&rs->reads);
+  ring_free (&rs->writes);
+  claims_free (&rs->claims);
+  flow_free (&rs->flow);
+  sweep_free (&rs->sweep);
+  pthread_mutex_destroy (&rs->lock);
+}
+
+/* ---- evicting; the lock is held, but not across system calls ---- */
+
+static void
+drop_window (struct rings *rs, const struct window *w, const char *kind)
+{
+  const bool overflowed = claims_overflowed (&rs->claims);
+
+  pthread_mutex_unlock (&rs->lock);
+  if (overflowed)
+    nbdkit_error ("%s: more than %d ranges must be kept in the page cache, or "
+                  "there is no memory to remember them: from now on nothing of "
+                  "it is dropped; close all its clients to begin anew",
+                  rs->name, MAX_KEPT);
+  if (!w->started) /* which told of it */
+    writeback_debug (&rs->wb, "sealed", kind, w);
+  writeback_drop (&rs->wb, &w->set);
+  writeback_debug (&rs->wb, "evicted", kind, w);
+  pthread_mutex_lock (&rs->lock);
+  claim_dropped (&rs->claims, &w->set);
+}
+
+static void
+count_window (struct rings *rs, const struct window *w)
+{
+  stats_add (rs->config->stats, STATS_WINDOWS, 1);
+  stats_add (rs->config->stats, STATS_WINDOW_REQUESTS, w->requests);
+  stats_add (rs->config->stats, STATS_WINDOW_EXTENTS, w->set.nr);
+}
+
+static void
+give_back (struct rings *rs, struct ring *r, struct window *w)
+{
+  ring_release (r, w, UINT64_MAX);
+  ring_give_back (r, w);
+}
+
+void
+rings_evict_read (struct rings *rs)
+{
+  struct window *w = ring_take (&rs->reads);
+
+  count_window (rs, w);
+  pthread_mutex_unlock (&rs->lock);
+  writeback_learn (&rs->wb, &w->set);
+  pthread_mutex_lock (&rs->lock);
+  claim_widen_to_folios (&rs->claims, &w->set);
+  /* What is also being written is dropped when it is known to be safe. */
+  if (claim_spare_unsafe (&rs->claims, &w->set) == -1)
+    extent_set_clear (&w->set);
+  drop_window (rs, w, "read");
+  give_back (rs, &rs->reads, w);
+}
+
+/* Of writeback_wait, without the lock. */
+struct progress {
+  struct rings *rs;
+  struct window *w;
+};
+
+static void
+hand_back (void *arg, uint64_t bytes)
+{
+  struct progress *p = arg;
+
+  pthread_mutex_lock (&p->rs->lock);
+  flow_hand_back (&p->rs->flow, ring_release (&p->rs->writes, p->w, bytes));
+  pthread_mutex_unlock (&p->rs->lock);
+}
+
+/* Of writeback_look_back, without the lock. */
+static int
+spare (void *arg, struct extent_set *set)
+{
+  struct rings *rs = arg;
+  int r;
+
+  pthread_mutex_lock (&rs->lock);
+  ring_subtract_from (&rs->reads, set, NULL);
+  r = claim_spare_unsafe (&rs->claims, set);
+  pthread_mutex_unlock (&rs->lock);
+  return r;
+}
+
+static void
+look_back (struct rings *rs, const struct extent_set *dropped)
+{
+  struct extent_set failed;
+
+  pthread_mutex_unlock (&rs->lock);
+  extent_set_init (&failed, MAX_KEPT);
+  writeback_look_back (&rs->wb, dropped, spare, rs, &failed);
+  pthread_mutex_lock (&rs->lock);
+  claim_keep (&rs->claims, &rs->claims.failed, &failed);
+  extent_set_free (&failed);
+}
+
+/* Wait for the oldest written window, which must exist, and drop it.  Role
+ * held.
+ */
+static void
+evict_written (struct rings *rs)
+{
+  struct window *w = ring_take (&rs->writes);
+  struct progress p = { rs, w };
+  bool failed;
+  int err;
+
+  count_window (rs, w);
+  /* What was written again since is waited for with its new window: it would be
+   * written back twice.
+   */
+  ring_subtract_from (&rs->writes, &w->set, w);
+  pthread_mutex_unlock (&rs->lock);
+  err = writeback_wait (&rs->wb, w, hand_back, &p);
+  /* The kernel says that something failed, not what: all that was begun before
+   * that was heard, by whomever, is suspected.
+   */
+  failed = err || w->epoch < wberr_now (rs->config->errors);
+  if (failed)
+    writeback_debug (&rs->wb, "kept", "write", w);
+  pthread_mutex_lock (&rs->lock);
+  flow_hand_back (&rs->flow, ring_release (&rs->writes, w, UINT64_MAX));
+  claim_settle (&rs->claims, w, failed);
+  drop_window (rs, w, "write");
+  look_back (rs, &w->set);
+  give_back (rs, &rs->writes, w);
+}
+
+/* Role held, so that the window stays where it is. */
+static void
+start_window (struct rings *rs, struct window *w)
+{
+  w->started = true;
+  pthread_mutex_unlock (&rs->lock);
+  writeback_start (&rs->wb, w);
+  pthread_mutex_lock (&rs->lock);
+}
+
+/* ---- sweeping; the role is held, and the lock but for system calls ---- */
+
+/* Add to "spared" what readers may be reading, or be about to read: around all
+ * that was read in sequence just now, the reads in progress, which end in any
+ * order; and after it two stretches of readahead for each reader, as several
+ * may read one stream in turns.
+ */
+static int
+spare_ahead (struct rings *rs, struct extent_set *spared)
+{
+  const uint64_t around = atomic_load (&rs->reading);
+  const uint64_t ahead = around + 2 * rs->readers * rs->config->read_ahead;
+  const struct window *recent[2] = { rs->reads.filling,
+                                     ring_newest (&rs->reads) };
+  size_t i, j;
+
+  for (i = 0; i < 2; i++) {
+    for (j = 0; recent[i] && j < recent[i]->set.nr; j++) {
+      const struct extent *e = &recent[i]->set.v[j];
+      uint64_t start = e->offset > around ? e->offset - around : 0;
+
+      if (e->length >= STREAM_EXTENT &&
+          extent_set_add (spared, start, extent_end (e) + ahead - start) == -1)
+        return -1;
+    }
+  }
+  return 0;
+}
+
+/* Drop the next piece of the file, and with "ahead" spare what readers may be
+ * about to read.
+ */
+static void
+sweep_next (struct rings *rs, bool ahead)
+{
+  struct extent_set spared;
+
+  extent_set_init (&spared, 2 * MAX_KEPT);
+  if (claim_spared (&rs->claims, &spared) == -1 ||
+      (ahead && spare_ahead (rs, &spared) == -1))
+    sweep_end (&rs->sweep);
+  pthread_mutex_unlock (&rs->lock);
+  if (sweep_goes_on (&rs->sweep))
+    sweep_piece (&rs->sweep, rs->config->pages, rs->wb.fd, &spared);
+  pthread_mutex_lock (&rs->lock);
+  extent_set_free (&spared);
+}
+
+static void
+begin_sweep (struct rings *rs, bool all)
+{
+  stats_add (rs->config->stats, STATS_SWEEPS, 1);
+  sweep_begin (&rs->sweep, all);
+}
+
+/* The bytes of page cache that are as they should be: the ring of writes,
+ * the half of the ring of reads that is in use, and the readahead of every
+ * reader, which the kernel may double.  The other half of the ring of reads
+ * is for what comes in before the next count.
+ */
+static uint64_t
+allowance (const struct rings *rs)
+{
+  const uint64_t ring = flow_share (&rs->flow);
+
+  return ring + ring / 2 + 2 * rs->readers * rs->config->read_ahead;
+}
+
+static int64_t
+count_resident (struct rings *rs)
+{
+  int64_t resident;
+
+  pthread_mutex_unlock (&rs->lock);
+  resident = pagecache_count (rs->config->pages, rs->wb.fd, 0, 0);
+  pthread_mutex_lock (&rs->lock);
+  return resident;
+}
+
+/* Sweep if the file has more resident than windows and readahead explain.
+ * Where that cannot be counted, sweep as rarely as once a ring.
+ */
+static void
+count_and_sweep (struct rings *rs)
+{
+  int64_t resident;
+
+  rs->windows_to_count = WINDOWS_PER_COUNT;
+  if (rs->config->preserve)
+    return;
+  resident = count_resident (rs);
+  if (resident == -1)
+    rs->windows_to_count = rs->config->windows;
+  else if ((uint64_t) resident <= allowance (rs) + rs->stubborn)
+    return;
+  if (file_debug_evict)
+    nbdkit_debug ("%s: sweeping: %" PRIi64 " bytes are resident", rs->name,
+                  resident);
+  begin_sweep (rs, false);
+}
+
+/* What did not go, because others map it, is allowed from now on. */
+static void
+end_of_sweep (struct rings *rs)
+{
+  const int64_t resident = count_resident (rs);
+  const uint64_t allowed = allowance (rs);
+
+  rs->stubborn = resident > 0 && (uint64_t) resident > allowed
+                   ? resident - allowed
+                   : 0;
+}
+
+/* ---- steps; lock and role are held ---- */
+
+/* Half of a ring stays in use: by the time a window is waited for, its
+ * writeback has normally finished, and there is room for what the clients
+ * write meanwhile.
+ */
+static bool
+is_over_half (struct rings *rs, const struct ring *r)
+{
+  return ring_oldest (r) && ring_sealed_bytes (r) > flow_share (&rs->flow) / 2;
+}
+
+bool
+rings_step (struct rings *rs)
+{
+  struct window *unstarted = ring_unstarted (&rs->writes);
+
+  if (unstarted)
+    start_window (rs, unstarted);
+  else if (is_over_half (rs, &rs->reads))
+    rings_evict_read (rs);
+  else if (rs->windows_to_count == 0)
+    count_and_sweep (rs);
+  else if (sweep_goes_on (&rs->sweep)) {
+    sweep_next (rs, true);
+    if (!sweep_goes_on (&rs->sweep))
+      end_of_sweep (rs);
+  }
+  else if (is_over_half (rs, &rs->writes))
+    evict_written (rs);
+  else if (!flow_is_short (&rs->flow))
+    return false;
+  else if (ring_oldest (&rs->writes))
+    evict_written (rs);
+  else /* what is not in the ring yet is about to be */
+    return ring_seal (&rs->writes);
+  return true;
+}
+
+/* ---- adding; the lock is held ---- */
+
+/* No window is larger than its share of what the rings may hold now. */
+static void
+size_windows (struct rings *rs)
+{
+  const uint64_t even = flow_share (&rs->flow) / rs->config->windows /
+                        FLOW_LEAST_WINDOW * FLOW_LEAST_WINDOW;
+  const uint64_t size = even > FLOW_LEAST_WINDOW ? even : FLOW_LEAST_WINDOW;
+
+  rs->reads.window_size = rs->writes.window_size = size;
+}
+
+static bool
+was_sealed (struct rings *rs, enum ring_result r)
+{
+  if (r == RING_SEALED && rs->windows_to_count > 0)
+    rs->windows_to_count--;
+  return r == RING_SEALED;
+}
+
+bool
+rings_add_read (struct rings *rs, uint64_t offset, uint64_t length)
+{
+  bool sealed = false;
+
+  size_windows (rs);
+  extent_set_remove (&rs->claims.loose, offset, length);
+  while (length > 0) {
+    const uint64_t size = rs->reads.window_size;
+    uint64_t n = size - offset % size;
+
+    if (n > length)
+      n = length;
+    sealed |= was_sealed (rs, ring_add (&rs->reads, offset, n, 0));
+    offset += n;
+    length -= n;
+  }
+  /* The thread is waiting for the disk, or there is none. */
+  while (ring_oldest (&rs->reads) &&
+         ring_sealed_bytes (&rs->reads) > flow_share (&rs->flow))
+    rings_evict_read (rs);
+  return sealed;
+}
+
+bool
+rings_add_written (struct rings *rs, uint64_t offset, uint64_t length,
+                   uint64_t credit, wberr_mark begun)
+{
+  const uint64_t before = rs->writes.bytes;
+  enum ring_result r;
+  uint64_t used;
+
+  size_windows (rs);
+  r = ring_add (&rs->writes, offset, length, begun);
+  used = rs->writes.bytes - before;
+  if (used > credit)
+    flow_charge (&rs->flow, used - credit);
+  else
+    flow_hand_back (&rs->flow, credit - used);
+  return was_sealed (rs, r);
+}
+
+/* ---- emptying; role and lock are held ---- */
+
+/* Large folios that span windows, made by large FUA requests, could not be
+ * dropped with any of them, and have gathered here: so first, all that is
+ * together is dropped together.  Meanwhile they are as if a request was working
+ * on them.
+ */
+static void
+drop_loose (struct rings *rs)
+{
+  struct claim c = { .ours = rs->claims.loose };
+  struct extent_set safe;
+  size_t i;
+
+  if (rs->claims.loose.nr == 0)
+    return;
+  extent_set_init (&rs->claims.loose, MAX_KEPT);
+  LIST_INSERT_HEAD (&rs->claims.writing, &c, others);
+  extent_set_init (&safe, MAX_KEPT);
+  if (extent_set_union (&safe, &c.ours) == 0 &&
+      claim_spare_unsafe (&rs->claims, &safe) == 0) {
+    pthread_mutex_unlock (&rs->lock);
+    writeback_drop (&rs->wb, &safe);
+    pthread_mutex_lock (&rs->lock);
+  }
+  for (i = 0; i < safe.nr; i++)
+    rings_add_read (rs, safe.v[i].offset, safe.v[i].length);
+  LIST_REMOVE (&c, others);
+  extent_set_free (&safe);
+  extent_set_free (&c.ours);
+}
+
+void
+rings_empty (struct rings *rs)
+{
+  uint64_t last;
+
+  drop_loose (rs);
+  ring_seal (&rs->writes);
+  ring_seal (&rs->reads);
+
+  /* Windows sealed from now on are not waited for, or a disk that has become
+   * busy again would keep us, and those who want the role, for ever.
+   */
+  last = rs->writes.serial;
+  while (ring_unstarted (&rs->writes))
+    start_window (rs, ring_unstarted (&rs->writes));
+  while (ring_oldest (&rs->writes) && ring_oldest (&rs->writes)->serial <= last)
+    evict_written (rs);
+  last = rs->reads.serial;
+  while (ring_oldest (&rs->reads) && ring_oldest (&rs->reads)->serial <= last)
+    rings_evict_read (rs);
+  pthread_mutex_unlock (&rs->lock);
+  writeback_collect_error (&rs->wb);
+  pthread_mutex_lock (&rs->lock);
+  begin_sweep (rs, true);
+}
+
+bool
+rings_sweep_on (struct rings *rs)
+{
+  if (sweep_goes_on (&rs->sweep))
+    sweep_next (rs, false);
+  return sweep_goes_on (&rs->sweep);
+}
+
+void
+rings_trim (struct rings *rs)
+{
+  ring_trim (&rs->reads);
+  ring_trim (&rs->writes);
+}

@@ -1,0 +1,85 @@
+/* The rings of a disk against the kernel: what was read and written, and one
+ * step of eviction at a time.  Only the evictor uses this.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_RINGS_H
+#define FILE_RINGS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "claim.h"
+#include "evictor.h"
+#include "flow.h"
+#include "ring.h"
+#include "sweep.h"
+#include "writeback.h"
+
+struct rings {
+  /* Constant. */
+  const char *name;
+  const struct evictor_config *config;
+
+  _Atomic int64_t reading; /* bytes of reads in progress */
+
+  pthread_mutex_t lock; /* guards all below, but for the last two */
+
+  struct ring reads;    /* read, or known to be on the disk */
+  struct ring writes;   /* to be written back */
+  struct claims claims; /* whose pages are whose */
+  struct flow flow;     /* who may write now */
+
+  int readers;               /* connections that read */
+  unsigned windows_to_count; /* windows until the page cache is counted */
+  uint64_t stubborn;         /* bytes over the allowance that would not go */
+
+  /* Of who has the role of evictor, which these calls need, if they say so. */
+  struct writeback wb;
+  struct sweep sweep;
+};
+
+/* "rs" is all zeroes; "name" and "config" outlive it.  The lock is made. */
+void rings_init (struct rings *rs, int fd, const char *name,
+                 const struct evictor_config *config);
+void rings_free (struct rings *rs);
+
+/* All of these are called with the lock, and return with it, but release it
+ * while they are in system calls.
+ */
+
+/* Add what was read to the ring of reads.  Returns whether a window was sealed,
+ * and so there is something to do.  Waits for nothing, but if nobody comes to
+ * it, it drops windows itself.
+ */
+bool rings_add_read (struct rings *rs, uint64_t offset, uint64_t length);
+
+/* Add what was written to the ring of writes, for which "credit" bytes of
+ * credit were taken: the rest is handed back.  Returns the same.  "begun" is
+ * when the request began.
+ */
+bool rings_add_written (struct rings *rs, uint64_t offset, uint64_t length,
+                        uint64_t credit, wberr_mark begun);
+
+/* Do the most urgent thing that there is to do.  Returns false if there is
+ * nothing.  Role held.
+ */
+bool rings_step (struct rings *rs);
+
+/* Drop the oldest window of reads, which must exist. */
+void rings_evict_read (struct rings *rs);
+
+/* Write back, wait for and drop everything in the rings, and begin a sweep of
+ * the whole file, which rings_sweep_on goes on with, as long as it returns
+ * true.  Role held.
+ */
+void rings_empty (struct rings *rs);
+bool rings_sweep_on (struct rings *rs);
+
+/* Give the memory of windows that are not in use back to the system. */
+void rings_trim (struct rings *rs);
+
+#endif /* FILE_RINGS_H */
