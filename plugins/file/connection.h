@@ -16,6 +16,12 @@
 #include "disk.h"
 #include "wberr.h"
 
+/* Reads of one stream are at most so many bytes apart, and a connection may
+ * have some streams at a time.
+ */
+#define STREAM_REGION (64 * 1024)
+#define STREAM_REGIONS 64
+
 /* Many threads may serve one connection at a time: all fields are
  * constant or atomic, or guarded by the lock of the list of connections.
  */
@@ -28,6 +34,10 @@ struct connection {
   wberr_cursor flush_cursor; /* errors that flushes were told of */
   wberr_cursor fua_cursor;   /* errors that FUA requests were told of */
   atomic_bool reads;         /* has read, and was counted as a reader */
+  /* Where it has read just now, in regions that count from 1: each has one
+   * place that it may be in.
+   */
+  _Atomic uint32_t recent[STREAM_REGIONS];
 };
 
 /* Make a connection from an open regular file or block device.  "fd"

@@ -151,11 +151,29 @@ has_page_cache (const struct disk *d, int fd)
 
 /* ---- the evictor ---- */
 
+enum { NOT_TRIED, OPENING, NONE, OPEN }; /* direct_state */
+
+bool
+disk_has_direct (struct disk *d)
+{
+  int state = NOT_TRIED, err;
+
+  if (!atomic_compare_exchange_strong (&d->direct_state, &state, OPENING))
+    return state == OPEN;
+  state = direct_open (&d->direct, d->fd) == 0 ? OPEN : NONE;
+  err = errno;
+  if (state == NONE)
+    nbdkit_debug ("%s: cannot be read past the page cache: %m", d->name);
+  atomic_store (&d->direct_state, state);
+  errno = err;
+  return state == OPEN;
+}
+
 /* With preserve: a way to read that leaves the page cache alone. */
 static int
-add_direct (struct disk *d, int fd)
+add_direct (struct disk *d)
 {
-  if (options.cache != CACHE_PRESERVE || direct_open (&d->direct, fd) == 0)
+  if (options.cache != CACHE_PRESERVE || disk_has_direct (d))
     return 0;
   nbdkit_error ("%s: cache=preserve needs to read past the page cache, and "
                 "the file cannot be opened for that: %m: use cache=none or "
@@ -216,11 +234,16 @@ add_evictor (struct disk *d, int fd, dev_t dev)
 
   if (options.cache == CACHE_DEFAULT || !has_page_cache (d, fd))
     return 0;
-  if (add_direct (d, fd) == -1)
-    return -1;
   own = open_for_evictor (d, fd);
   if (own == -1)
     return -1;
+  d->fd = own;
+  if (add_direct (d) == -1) {
+    err = errno;
+    close (own);
+    errno = err;
+    return -1;
+  }
   err = pagecache_start (&d->pages, own, 0, 1);
   if (atomic_load (&d->pages.wait) == USELESS)
     nbdkit_debug ("%s: sync_file_range does not act here (errno %d): writeback "
@@ -286,6 +309,8 @@ disk_new (int fd, const char *name)
   wberr_init (&d->errors, reopen (fd, O_RDONLY));
   pagecache_init (&d->pages, fd);
   d->direct.fd = -1;
+  atomic_store (&d->direct_state, NOT_TRIED);
+  atomic_store (&d->direct_reads, 0);
   atomic_store (&d->suspected_reads, 0);
   atomic_store (&d->direct_leaks, false);
   if (d->id.is_block)
