@@ -297,25 +297,19 @@ wait_in_line (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = stats_now (ev->config.stats);
   struct flow *f = &ev->rings.flow;
-  struct flow_writer w;
-  bool called;
+  struct flow_writer *w = flow_stand_in_line (f, bytes);
 
-  flow_stand_in_line (f, &w, bytes);
   if (flow_is_short (f))
-    get_credit (ev, &w);
+    get_credit (ev, w);
   pthread_mutex_unlock (&ev->rings.lock);
-  flow_wait (&w);
-  while (!atomic_load (&w.called)) {
+  flow_wait (w);
+  while (!atomic_load (&w->called)) {
     pthread_mutex_lock (&ev->rings.lock);
-    w.posted = false;
-    get_credit (ev, &w);
-    called = atomic_load (&w.called);
+    w->posted = false;
+    get_credit (ev, w);
     pthread_mutex_unlock (&ev->rings.lock);
-    if (called)
-      break;
-    flow_wait (&w);
+    flow_wait (w);
   }
-  flow_end (&w);
   stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
 }
 

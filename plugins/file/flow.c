@@ -117,14 +117,19 @@ flow_try (struct flow *f, uint64_t bytes)
   return STAILQ_EMPTY (&f->line) && take (f, bytes);
 }
 
-void
-flow_stand_in_line (struct flow *f, struct flow_writer *w, uint64_t bytes)
+struct flow_writer *
+flow_stand_in_line (struct flow *f, uint64_t bytes)
 {
-  w->bytes = bytes;
-  w->posted = false;
-  atomic_init (&w->called, false);
-  sem_init (&w->turn, 0, 0);
-  STAILQ_INSERT_TAIL (&f->line, w, next);
+  static _Thread_local struct flow_writer w;
+
+  if (!w.made)
+    sem_init (&w.turn, 0, 0);
+  w.made = true;
+  w.posted = false;
+  w.bytes = bytes;
+  atomic_store (&w.called, false);
+  STAILQ_INSERT_TAIL (&f->line, &w, next);
+  return &w;
 }
 
 void
@@ -132,12 +137,6 @@ flow_wait (struct flow_writer *w)
 {
   while (sem_wait (&w->turn) == -1) /* EINTR */
     ;
-}
-
-void
-flow_end (struct flow_writer *w)
-{
-  sem_destroy (&w->turn);
 }
 
 void

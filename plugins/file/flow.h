@@ -35,6 +35,7 @@
 struct flow_writer {
   STAILQ_ENTRY (flow_writer) next;
   sem_t turn;
+  bool made;   /* the semaphore is; the thread's own */
   bool posted; /* the semaphore is, and the writer has not seen it yet */
   uint64_t bytes;
   atomic_bool called; /* it has what it waits for, and is out of the line; the
@@ -76,13 +77,12 @@ uint64_t flow_share (const struct flow *f);
  */
 bool flow_try (struct flow *f, uint64_t bytes);
 
-/* Stand in line for them.  The writer is to wait, without the lock, until it is
- * "called", and flow_end is to follow.  If it is woken without being called it
- * is to clear "posted", with the lock, before it waits again.
+/* Stand in line for them, as this thread's writer.  It is to wait, without the
+ * lock, until it is "called".  If it is woken without being called it is to
+ * clear "posted", with the lock, before it waits again.
  */
-void flow_stand_in_line (struct flow *f, struct flow_writer *w, uint64_t bytes);
+struct flow_writer *flow_stand_in_line (struct flow *f, uint64_t bytes);
 void flow_wait (struct flow_writer *w);
-void flow_end (struct flow_writer *w);
 
 /* Have the first in line look at "called", although there is nothing for it
  * yet.

@@ -215,16 +215,22 @@ belongs_to_stream (struct connection *c, uint64_t offset, uint32_t count)
  */
 #define READS_PER_COUNT 1024
 
-static void
-look_for_leak (struct disk *d, int fd, uint32_t count, uint64_t offset)
+/* Returns whether to look at the next read. */
+static bool
+is_to_look (struct disk *d)
 {
   const unsigned n = atomic_fetch_add (&d->direct_reads, 1);
 
   if (n % READS_PER_COUNT == 0)
     evictor_count_soon (d->evictor);
-  if (n >= FIRST_LOOKS && n % READS_PER_LOOK != 0)
-    return;
-  if (pagecache_count (&d->pages, fd, offset, count) <= 0)
+  return n < FIRST_LOOKS || n % READS_PER_LOOK == 0;
+}
+
+/* A read of a range brought it into memory, or did not. */
+static void
+learn_of_leak (struct disk *d, bool leaked)
+{
+  if (!leaked)
     atomic_store (&d->suspected_reads, 0);
   else if (atomic_fetch_add (&d->suspected_reads, 1) + 1 >= LEAKS) {
     atomic_store (&d->direct_leaks, true);
@@ -239,15 +245,22 @@ static bool
 read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
   struct disk *d = c->disk;
+  int64_t before;
+  bool look;
 
   if (count > MOST_DIRECT || options.fadvise == POSIX_FADV_SEQUENTIAL ||
       atomic_load (&d->pages.count) != PROVEN ||
       atomic_load (&d->direct_leaks) || belongs_to_stream (c, offset, count) ||
       !disk_has_direct (d) ||
-      evictor_may_have_newer (d->evictor, offset, count) ||
-      read_all (c, buf, count, offset, true) == -1)
+      evictor_may_have_newer (d->evictor, offset, count))
     return false;
-  look_for_leak (d, c->fd, count, offset);
+  look = is_to_look (d);
+  before = look ? pagecache_count (&d->pages, c->fd, offset, count) : 0;
+  if (read_all (c, buf, count, offset, true) == -1)
+    return false;
+  if (look)
+    learn_of_leak (d,
+                   pagecache_count (&d->pages, c->fd, offset, count) > before);
   return true;
 }
 
