@@ -3,10 +3,21 @@
 
 import argparse
 import os
+import sys
+
+
+def own_name(default):
+    """What the program is called: scripts/NAME in the source folder, and
+    nbdkit-NAME where it is installed."""
+    called = os.path.basename(sys.argv[0])
+    return called if called.startswith("nbdkit-") else default
 
 
 class Parser(argparse.ArgumentParser):
     """argparse's, but for its messages."""
+
+    def __init__(self, prog, **more):
+        super().__init__(prog=own_name(prog), **more)
 
     def error(self, message):
         name = os.path.basename(self.prog)

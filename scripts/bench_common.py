@@ -5,30 +5,15 @@ import platform
 import subprocess
 import sys
 
-import pagecache
+from pagecache import PAGE
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MIB = 1 << 20
-PAGE = pagecache.PAGE
 
 
 def die(message):
     """End with one line on stderr."""
     sys.exit(f"{os.path.basename(sys.argv[0])}: {message}")
-
-
-def resident_pages(path):
-    """Pages of the file in the page cache."""
-    with pagecache.File(path) as f:
-        return f.counts().resident // PAGE
-
-
-def drop(path):
-    """Take the file out of the page cache."""
-    fd = os.open(path, os.O_RDWR)
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
 
 
 def fill(path, size):

@@ -34,6 +34,12 @@ def _os_error(path):
     return OSError(code, os.strerror(code), path)
 
 
+def _not_told(path):
+    return PermissionError(
+        errno.EPERM, "only its owner, who may write to it, and root may see "
+        "what is in the page cache", path)
+
+
 class File:
     """A regular file or block device, open for nothing but to be asked
     about.  Opening it never blocks, and nothing of it is read."""
@@ -74,6 +80,8 @@ class File:
         span = (ctypes.c_uint64 * 2)(0, 0)
         counts = (ctypes.c_uint64 * 5)()
         if LIBC.syscall(CACHESTAT, self.fd, span, counts, 0) == -1:
+            if ctypes.get_errno() == errno.EPERM:
+                raise _not_told(self.path)
             raise _os_error(self.path)
         return [n * PAGE for n in counts]
 
@@ -81,8 +89,7 @@ class File:
         # To all others it says since Linux 5.2 that everything is resident.
         if (os.fstat(self.fd).st_uid != os.geteuid()
                 and not os.access(self.path, os.W_OK)):
-            raise PermissionError(errno.EPERM, "only its owner, and who may "
-                                  "write to it, can ask mincore", self.path)
+            raise _not_told(self.path)
         resident = 0
         for offset in range(0, size, PIECE):
             length = min(PIECE, size - offset)

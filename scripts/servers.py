@@ -1,0 +1,181 @@
+"""Which plugins there are, servers of them, and what is in the page cache of
+their files meanwhile."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import threading
+import time
+
+from pagecache import PAGE, File
+
+PATIENCE = 20       # seconds, for a server to listen
+OURS = "file_windowed=yes"
+
+
+class Failure(Exception):
+    """Something that has to be there is not, or did not work."""
+
+
+# ---- plugins
+
+def about(nbdkit, plugin):
+    """What nbdkit says of a plugin, or nothing if it has none."""
+    with contextlib.suppress(OSError):
+        return subprocess.run([nbdkit, plugin, "--dump-plugin"], text=True,
+                              check=False, stdin=subprocess.DEVNULL,
+                              capture_output=True).stdout
+    return ""
+
+
+def ours(build_dir):
+    """The beginning of a command line that serves with our plugin: the one
+    that was built there, or if there is none, the one that is installed."""
+    for nbdkit in (os.path.join(build_dir, "nbdkit"), "nbdkit"):
+        if OURS in about(nbdkit, "file"):
+            return nbdkit, "file"
+    raise Failure(f"no plugin of ours, neither in {build_dir} nor installed: "
+                  "build it, and name the folder with --build-dir")
+
+
+def stock():
+    """The same with the plugin that came with nbdkit, which our package sets
+    aside; or None if there is none."""
+    for plugin in ("stock-file", "file"):
+        told = about("nbdkit", plugin)
+        if "name=file\n" in told and OURS not in told:
+            return "nbdkit", plugin
+    return None
+
+
+def need_stock():
+    """The same, or an error."""
+    found = stock()
+    if found is None:
+        raise Failure("no stock plugin to compare with: \"nbdkit file\" is "
+                      "ours, or there is no nbdkit; \"nbdkit --dump-config\" "
+                      "says where it looks")
+    return found
+
+
+def names_plugin(word):
+    """Whether this word of nbdkit's command line is a file plugin."""
+    return word in ("file", "stock-file") or word.endswith("file-plugin.so")
+
+
+def is_ours(command):
+    """Whether the first nbdkit of a command, given as words, or the one in
+    PATH, serves files with our plugin.  None: it cannot be told."""
+    nbdkit, plugin = "nbdkit", "file"
+    for i, word in enumerate(command):
+        if os.path.basename(word) == "nbdkit":
+            nbdkit = word
+            plugin = next(filter(names_plugin, command[i + 1:]), plugin)
+            break
+    told = about(nbdkit, plugin)
+    return OURS in told if "name=file\n" in told else None
+
+
+# ---- servers
+
+class Server:
+    """A process that serves on a Unix socket, from when it listens until it is
+    stopped, by its process id."""
+
+    def __init__(self, command, sock):
+        self.sock = sock
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(sock)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        end = time.monotonic() + PATIENCE
+        while not os.path.exists(sock):
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.stop()
+                raise Failure(f"the server did not start: {' '.join(command)}")
+            time.sleep(0.01)
+
+    @property
+    def pid(self):
+        """Its process id."""
+        return self.process.pid
+
+    def cpu(self):
+        """Seconds of CPU that it has used."""
+        with open(f"/proc/{self.pid}/stat", encoding="ascii") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self):
+        """End it, and wait for that."""
+        self.process.terminate()
+        self.process.wait()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.sock)
+
+
+# ---- the page cache
+
+class Watch(threading.Thread):
+    """Counts the resident pages of files again and again, until it is stopped.
+    They need not be there from the beginning."""
+
+    def __init__(self, paths, interval=0.01):
+        super().__init__()
+        self.files = dict.fromkeys(paths)
+        self.samples = {path: [] for path in paths}     # (seconds, pages)
+        self.interval = interval
+        self.done = threading.Event()
+        self.begin = time.monotonic()
+
+    def look(self):
+        """Count each once."""
+        for path, file in self.files.items():
+            with contextlib.suppress(OSError):
+                self.files[path] = file = file or File(path)
+                self.samples[path].append((time.monotonic() - self.begin,
+                                           file.counts().resident // PAGE))
+
+    def run(self):
+        while not self.done.wait(self.interval):
+            self.look()
+
+    def stop(self):
+        """Look no more."""
+        if self.is_alive():
+            self.done.set()
+            self.join()
+        for path, file in self.files.items():
+            if file:
+                file.close()
+            self.files[path] = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def most(self, path):
+        """The most pages of a file that were seen."""
+        return max((pages for _, pages in self.samples[path]), default=0)
+
+
+def resident_pages(path):
+    """Pages of the file in the page cache."""
+    with File(path) as f:
+        return f.counts().resident // PAGE
+
+
+def drop(path):
+    """Write the file back and take it out of the page cache."""
+    fd = os.open(path, os.O_RDWR)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def missing(programs):
+    """The first of these that cannot be run here, or None."""
+    return next((p for p in programs if shutil.which(p) is None), None)
