@@ -6,6 +6,8 @@ set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 name=${0##*/}
 export LC_ALL=C.UTF-8
+# mkfs and others are there, where not everybody's PATH leads.
+PATH=$PATH:/usr/sbin:/sbin
 
 step ()
 {
@@ -43,6 +45,24 @@ make_work_folder ()
   trap 'rm -rf "$work"' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
+}
+
+# stock_plugin: the file plugin that came with nbdkit, by its path; our package
+# sets it aside.
+stock_plugin ()
+{
+  local folder plugin about
+
+  folder=$(nbdkit --dump-config | sed -n 's/^plugindir=//p')
+  for plugin in "$folder"/nbdkit{-stock,}-file-plugin.so; do
+    [ -e "$plugin" ] || continue
+    about=$(nbdkit "$plugin" --dump-plugin)
+    if [[ $about != *file_windowed=yes* ]]; then
+      echo "$plugin"
+      return
+    fi
+  done
+  die "no stock plugin to compare with: all in $folder are ours"
 }
 
 # logged LOG COMMAND...: its output goes to LOG, its status to $status.  Not to
