@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# "make install" installs what README says, hides nothing of nbdkit's own, and
+# its tools run; "make uninstall" leaves no file, and no folder of ours.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need make python3
+
+root=$tmp/root
+
+# in_build TARGET
+in_build ()
+{
+  env -u MAKEFLAGS -u MAKELEVEL make -C "$builddir/.." "$1" "DESTDIR=$root" \
+    >"$tmp/make.log" 2>&1 || { cat "$tmp/make.log" >&2; fail "make $1"; }
+}
+
+# installed PATTERN: what fits it, or fail.
+installed ()
+{
+  local found
+
+  found=$(find "$root" -path "$1")
+  [ -n "$found" ] || fail "not installed: $1"
+  echo "$found"
+}
+
+in_build install
+for page in windowed-file cachewatch verify-cache; do
+  [ -s "$(installed "*/man/man1/nbdkit-$page.1")" ] || fail "$page.1 is empty"
+done
+[ -z "$(find "$root" -name nbdkit-file-plugin.1)" ] ||
+  fail "it hides the manual page of nbdkit's own plugin"
+[ -z "$(find "$root" -path '*/bin/nbdkit')" ] || fail 'it hides nbdkit'
+installed '*/libexec/nbdkit-windowed-file/nbdkit' >/dev/null
+
+truncate -s 1M "$tmp/disk"
+for tool in cachewatch verify-cache; do
+  program=$(installed "*/bin/nbdkit-$tool")
+  "$program" --help >"$tmp/out" || fail "$program --help"
+  grep -q "^usage: nbdkit-$tool" "$tmp/out" ||
+    fail "it has another name: $(head -n 1 "$tmp/out")"
+done
+"$(installed '*/bin/nbdkit-cachewatch')" --once --json "$tmp/disk" >/dev/null ||
+  fail 'nbdkit-cachewatch does not run'
+[ -z "$(find "$root" -name __pycache__)" ] || fail 'running it left something'
+
+in_build uninstall
+find "$root" ! -type d -o -name '*windowed*' >"$tmp/left"
+[ ! -s "$tmp/left" ] || fail "left: $(cat "$tmp/left")"
