@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""What is wrong with the documents, one line each: commands that nobody would
+run, links that lead nowhere, pictures that no page shows."""
+
+import os
+import re
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "newcomer"))
+
+# pylint: disable=wrong-import-position
+from blocks import blocks
+
+LANGUAGES = ("sh", "text", "ini", "yaml")
+COMMANDS = re.compile(
+    r"(sudo|apt-get|dpkg\S*|autoreconf|make|cd|nbd\w+|qemu-\w+|virt-v2v|cachestats"
+    r"|truncate|systemctl|kubectl|podman|rpmbuild|PATH=\S*|\./\S+"
+    r"|(scripts|tests|build)/\S+) ")
+LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
+SCRIPT = re.compile(r"(?<![\w/.-])(?:scripts|tests)/[\w./-]*\w")
+
+
+def anchors(path):
+    """What can be linked to in a page: its headings, as GitLab and GitHub
+    spell them."""
+    with open(path, encoding="utf-8") as f:
+        titles = re.findall(r"^#+ (.*)$", f.read(), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+            for title in titles}
+
+
+def wrong_blocks(path):
+    """Commands that are no block of commands, or none that can be pasted."""
+    for block in blocks(path):
+        if block.language == "sh":
+            if not block.reason and re.search(r"…|(^|\s)\.\.\.(\s|$)",
+                                              block.text, re.M):
+                yield f"{block.where}: an ellipsis is no command"
+        elif block.comment:
+            yield f"{block.where}: the comment is for no command"
+        elif not block.language and COMMANDS.match(block.text + " "):
+            yield f"{block.where}: commands belong into a fence, as ```sh"
+        elif block.language and block.language not in LANGUAGES:
+            yield f"{block.where}: which language is {block.language}?"
+
+
+def wrong_links(path, shown):
+    """Links to what is not there; pictures are added to "shown"."""
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    for target in LINK.findall(text):
+        if re.match(r"\w+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        there = os.path.normpath(os.path.join(os.path.dirname(path), name))
+        there = there if name else path
+        shown.add(there)
+        if not os.path.exists(there):
+            yield f"{path}: there is no {target}"
+        elif anchor and anchor not in anchors(there):
+            yield f"{path}: {name or 'it'} has no heading for #{anchor}"
+    for name in SCRIPT.findall(re.sub(r"\S+/(scripts|tests)/", "", text)):
+        if not os.path.exists(name) and not os.path.exists(name + ".c"):
+            yield f"{path}: there is no {name}"
+
+
+def main():
+    """Look at all pages of the folder given."""
+    os.chdir(sys.argv[1])
+    pages = ["README.md"] + sorted(os.path.join("docs", name) for name
+                                   in os.listdir("docs")
+                                   if name.endswith(".md"))
+    shown = {"docs/bench/results.json", "docs/bench/scale.json"}
+    wrong = []
+    for page in pages:
+        wrong += wrong_blocks(page)
+        wrong += wrong_links(page, shown)
+    for picture in sorted(os.listdir("docs/bench")):
+        if f"docs/bench/{picture}" not in shown:
+            wrong.append(f"docs/bench/{picture}: no page shows it")
+    print("\n".join(wrong))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

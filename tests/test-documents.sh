@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# What README, the documents and the manual pages tell to type can be pasted:
+# it is in blocks that bash can read, links lead somewhere, every picture is
+# shown, and the manual's synopsis has every parameter.  Whether the commands
+# work, tests/newcomer/run tells.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need python3
+
+top=$srcdir/..
+export PYTHONDONTWRITEBYTECODE=1
+
+python3 "$srcdir/documents.py" "$top" >"$tmp/wrong" || {
+  cat "$tmp/wrong" >&2
+  fail 'see above'
+}
+
+# All pages are in the newcomer's list, and what is not run has its reasons.
+"$srcdir/newcomer/run" --not-run >"$tmp/not-run" || fail 'newcomer/run'
+cat "$tmp/not-run" >&2
+[ "$(wc -l <"$tmp/not-run")" -le 14 ] || fail 'too many blocks are not run'
+
+mkdir "$tmp/blocks"
+(cd "$top" && python3 tests/newcomer/blocks.py --split "$tmp/blocks" \
+  README.md docs/*.md docs/*.pod)
+blocks=("$tmp/blocks"/*.sh)
+[ ${#blocks[@]} -gt 20 ] || fail "only ${#blocks[@]} blocks of commands"
+for block in "${blocks[@]}"; do
+  bash -n "$block" || fail "bash cannot read ${block##*/}"
+done
+
+# The first words of the lines of --help, up to their values.
+manual=$top/docs/nbdkit-file-plugin.pod
+sed -n '/^=head1 SYNOPSIS/,/^=head1 DESCRIPTION/p' "$manual" >"$tmp/synopsis"
+"$NBDKIT" file --help | sed -n '/^plugin:/,$p' | grep -o '^\[*[a-z-]*=\]*' |
+  tr -d '[]' >"$tmp/parameters"
+[ "$(wc -l <"$tmp/parameters")" -ge 10 ] || fail 'which parameters are there?'
+while read -r parameter; do
+  grep -qF "$parameter" "$tmp/synopsis" ||
+    fail "$parameter is not in the manual's synopsis"
+  grep -qF "B<$parameter" "$manual" || fail "$parameter is not in the manual"
+done <"$tmp/parameters"
