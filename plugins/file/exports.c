@@ -75,7 +75,7 @@ static int
 open_again (int dirfd, const char *name, int flags, const struct stat *checked)
 {
   struct stat st;
-  int fd = resolve_open (dirfd, name, flags | O_NONBLOCK);
+  int fd = resolve_open (dirfd, name, flags | O_NONBLOCK, options.symlinks);
 
   if (fd == -1)
     return -1;
@@ -98,7 +98,7 @@ open_servable (int dirfd, const char *name, int flags)
   struct stat st;
   int path_fd, fd, err;
 
-  path_fd = resolve_open (dirfd, name, O_PATH);
+  path_fd = resolve_open (dirfd, name, O_PATH, options.symlinks);
   if (path_fd == -1)
     return -1;
   if (fstat (path_fd, &st) == -1)
@@ -271,7 +271,7 @@ exports_open (const char *export_name, bool readonly, char **name,
 static bool
 is_servable_name (int dirfd, const char *name)
 {
-  int fd = resolve_open (dirfd, name, O_PATH);
+  int fd = resolve_open (dirfd, name, O_PATH, options.symlinks);
   struct stat st;
   bool servable;
 

@@ -470,7 +470,7 @@ check_symlinks (void)
                   symlinks_value, source_key);
     return -1;
   }
-  if (resolve_check () == -1) {
+  if (resolve_check (options.symlinks) == -1) {
     nbdkit_error ("symlinks=%s: the kernel has no openat2, or a sandbox "
                   "forbids it: %m",
                   symlinks_value);

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "resolve.h"
+
 /* What is served: exactly one of these. */
 enum source {
   SOURCE_NOT_GIVEN,
@@ -23,13 +25,6 @@ enum cache_mode {
   CACHE_DEFAULT,  /* leave the page cache to the kernel */
   CACHE_NONE,     /* leave nothing of the file in it */
   CACHE_PRESERVE, /* leave in it what was there before */
-};
-
-/* Which symbolic links in a folder lead to a file that is served. */
-enum symlinks {
-  SYMLINKS_FOLLOW,  /* all */
-  SYMLINKS_BENEATH, /* those that stay in the folder */
-  SYMLINKS_REFUSE,  /* none */
 };
 
 struct options {

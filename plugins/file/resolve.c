@@ -1,5 +1,5 @@
-/* Resolve: open a name, going through symbolic links only as far as
- * symlinks= allows.
+/* Resolve: open a name, going through symbolic links only as far as is
+ * allowed.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -13,7 +13,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "options.h"
 #include "resolve.h"
 
 /* Not every C library has a function for it, and those that do declare it
@@ -35,9 +34,9 @@ call_openat2 (int dirfd, const char *name, int flags, int resolve)
 }
 
 static int
-resolve_flags (void)
+resolve_flags (enum symlinks symlinks)
 {
-  switch (options.symlinks) {
+  switch (symlinks) {
   case SYMLINKS_BENEATH:
     return RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
   case SYMLINKS_REFUSE:
@@ -48,24 +47,25 @@ resolve_flags (void)
 }
 
 int
-resolve_open (int dirfd, const char *name, int flags)
+resolve_open (int dirfd, const char *name, int flags, enum symlinks symlinks)
 {
   flags |= O_CLOEXEC;
   if (!(flags & O_PATH)) /* openat2 wants no flag that does nothing */
     flags |= O_NOCTTY;
-  if (dirfd == AT_FDCWD || options.symlinks == SYMLINKS_FOLLOW)
+  if (dirfd == AT_FDCWD || symlinks == SYMLINKS_FOLLOW)
     return openat (dirfd, name, flags);
-  return call_openat2 (dirfd, name, flags, resolve_flags ());
+  return call_openat2 (dirfd, name, flags, resolve_flags (symlinks));
 }
 
 int
-resolve_check (void)
+resolve_check (enum symlinks symlinks)
 {
   int fd;
 
-  if (options.symlinks == SYMLINKS_FOLLOW)
+  if (symlinks == SYMLINKS_FOLLOW)
     return 0;
-  fd = call_openat2 (AT_FDCWD, ".", O_PATH | O_CLOEXEC, resolve_flags ());
+  fd = call_openat2 (AT_FDCWD, ".", O_PATH | O_CLOEXEC,
+                     resolve_flags (symlinks));
   if (fd == -1)
     return -1;
   close (fd);
