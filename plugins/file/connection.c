@@ -366,7 +366,6 @@ connection_write (struct connection *c, const void *buf, uint32_t count,
   struct wberr_write w;
   int r;
 
-  extent_map_expire (&c->disk->map);
   extent_map_change_begins (&c->disk->map);
   wberr_write_begins (&c->disk->errors, &w, offset,
                       fua ? count : connection_chunk (c, count, offset), fua);

@@ -13,6 +13,7 @@
 #include <sys/sysmacros.h>
 #include <time.h>
 
+#include "clock.h"
 #include "device.h"
 
 /* Seconds.  An administrator may change these. */
@@ -77,15 +78,6 @@ read_ahead (dev_t dev)
   long kb = sysfs_number ("/sys/class/bdi/%u:%u/read_ahead_kb", dev);
 
   return (kb >= 0 ? kb : 4096) * UINT64_C (1024);
-}
-
-static time_t
-seconds_now (void)
-{
-  struct timespec t;
-
-  clock_gettime (CLOCK_MONOTONIC_COARSE, &t);
-  return t.tv_sec;
 }
 
 /* Remember them.  Without memory they are asked for again. */

@@ -355,10 +355,8 @@ disk_get (int fd, const char *name)
   }
   id = id_of (&st);
   d = find_counted (&id);
-  if (d) {
-    extent_map_expire (&d->map);
+  if (d)
     return d;
-  }
 
   /* Made without the lock, as it asks the kernel many things.  If another
    * connection makes the same disk meanwhile, the first to register wins.

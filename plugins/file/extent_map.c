@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "clock.h"
 #include "extent_map.h"
 #include "extent_set.h"
 
@@ -31,13 +32,6 @@ struct generation {
   struct file_state state;
   struct extent_set data, holes;
 };
-
-void
-extent_map_init (struct extent_map *m)
-{
-  memset (m, 0, sizeof *m);
-  pthread_rwlock_init (&m->lock, NULL);
-}
 
 /* ---- generations ---- */
 
@@ -94,18 +88,10 @@ replace (struct extent_map *m, const struct generation *old,
   if (replaced) {
     gone = m->current;
     m->current = next;
-    atomic_store (&m->known, next != NULL);
   }
   pthread_rwlock_unlock (&m->lock);
   generation_put (gone);
   return replaced;
-}
-
-void
-extent_map_free (struct extent_map *m)
-{
-  generation_put (m->current);
-  pthread_rwlock_destroy (&m->lock);
 }
 
 /* ---- states ---- */
@@ -120,15 +106,6 @@ void
 extent_map_change_ends (struct extent_map *m)
 {
   atomic_fetch_add (&m->ended, 1);
-}
-
-static time_t
-seconds_now (void)
-{
-  struct timespec t;
-
-  clock_gettime (CLOCK_MONOTONIC_COARSE, &t);
-  return t.tv_sec;
 }
 
 int
@@ -166,17 +143,37 @@ still_holds (const struct file_state *then, const struct file_state *now)
          then->ctime.tv_nsec == now->ctime.tv_nsec && !is_old (then, now->seen);
 }
 
-void
-extent_map_expire (struct extent_map *m)
-{
-  struct generation *g;
+/* ---- the map ---- */
 
-  if (!atomic_load (&m->known))
-    return;
-  g = current_generation (m);
-  if (g && is_old (&g->state, seconds_now ()))
+/* Called by the idle watch, as long as something is known. */
+static bool
+forget_if_old (void *arg)
+{
+  struct extent_map *m = arg;
+  struct generation *g = current_generation (m);
+
+  if (g == NULL)
+    return false;
+  if (is_old (&g->state, seconds_now ()))
     replace (m, g, NULL);
   generation_put (g);
+  return true;
+}
+
+void
+extent_map_init (struct extent_map *m)
+{
+  memset (m, 0, sizeof *m);
+  pthread_rwlock_init (&m->lock, NULL);
+  m->watched = (struct idle_watched){ .tick = forget_if_old, .arg = m };
+}
+
+void
+extent_map_free (struct extent_map *m)
+{
+  idle_forget (&m->watched);
+  generation_put (m->current);
+  pthread_rwlock_destroy (&m->lock);
 }
 
 /* ---- runs ---- */
@@ -245,4 +242,7 @@ extent_map_add (struct extent_map *m, const struct file_state *now,
     done = next == NULL || replace (m, g, next);
     generation_put (g);
   } while (!done);
+
+  /* Without a thread to watch, it stays until the disk is closed. */
+  idle_watch (&m->watched);
 }

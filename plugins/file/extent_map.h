@@ -9,7 +9,8 @@
  * was written to it, neither through this server, which counts its changes, nor
  * by others, which shows in the file's ctime, size and blocks.  A generation
  * never changes.  One that knows more takes its place, and it goes with the
- * last thread that looks at it.
+ * last thread that looks at it.  What is too old to be of use the idle watch
+ * forgets, so that an idle client does not keep it.
  *
  * The map is a hint all the same: others may be writing now, with a ctime from
  * when they began.  Data that has become a hole does no harm.  A hole must be
@@ -29,6 +30,8 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include "idle.h"
+
 /* What tells one generation of a file from the next. */
 struct file_state {
   bool changing;         /* a change is in progress: good for nothing */
@@ -44,9 +47,9 @@ struct generation;
 struct extent_map {
   _Atomic uint64_t begun, ended; /* changes through us */
 
-  pthread_rwlock_t lock;      /* held to take a reference, or to replace */
-  struct generation *current; /* guarded by lock; NULL = nothing is known */
-  atomic_bool known;          /* current != NULL, for a glance */
+  pthread_rwlock_t lock;       /* held to take a reference, or to replace */
+  struct generation *current;  /* guarded by lock; NULL = nothing is known */
+  struct idle_watched watched; /* while something is known */
 };
 
 enum run_kind { RUN_UNKNOWN, RUN_DATA, RUN_HOLE };
@@ -65,7 +68,7 @@ void extent_map_change_ends (struct extent_map *m);
 int extent_map_look (struct extent_map *m, int fd, struct file_state *now);
 
 /* The kind of the run that holds "offset", with its end (in bytes of the disk)
- * in *end, or RUN_UNKNOWN.  Excludes no other reader.
+ * in *end, or RUN_UNKNOWN.  Any number of threads may ask at the same time.
  */
 enum run_kind extent_map_find (struct extent_map *m,
                                const struct file_state *now, uint64_t offset,
@@ -77,10 +80,5 @@ enum run_kind extent_map_find (struct extent_map *m,
  */
 void extent_map_add (struct extent_map *m, const struct file_state *now,
                      enum run_kind kind, uint64_t offset, uint64_t end);
-
-/* Free what is too old to be of use.  To be called at every request, so that an
- * idle client does not keep it; costs nothing where nothing is known.
- */
-void extent_map_expire (struct extent_map *m);
 
 #endif /* FILE_EXTENT_MAP_H */

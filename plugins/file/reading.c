@@ -292,7 +292,6 @@ reading_read (struct connection *c, void *buf, uint32_t count, uint64_t offset)
   char *p = buf;
   int r = 0;
 
-  extent_map_expire (&c->disk->map);
   if (ev && !atomic_exchange (&c->reads, true))
     evictor_readers (ev, 1);
   if (ev)
