@@ -4,6 +4,8 @@
  *
  *   churn SECONDS THREADS SOCKET EXPORT...
  *
+ * They go on for so long, and until there were 100 connections.
+ *
  * Each export is of THREADS times 1 MiB at least, and holds zeroes at first.
  * Prints how many connections there were.
  *
@@ -15,6 +17,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -28,18 +31,19 @@
 
 #define PART (UINT64_C (1) << 20)
 #define MAX_THREADS 64
+#define MIN_CONNECTIONS 100
 #define MAX_EXPORTS 16
 
 static const char *socket_name;
 static char **exports;
 static size_t nr_exports;
 static time_t end;
+static atomic_ulong connections;
 
 struct worker {
   pthread_t thread;
   uint64_t part; /* where its part begins, in all exports */
   uint64_t rng;
-  uint64_t connections;
   unsigned char *model[MAX_EXPORTS];
 };
 
@@ -103,7 +107,7 @@ visit (struct worker *w)
     must (-1, "create");
   must (nbd_set_export_name (nbd, exports[e]), "set the export's name");
   must (nbd_connect_unix (nbd, socket_name), exports[e]);
-  w->connections++;
+  atomic_fetch_add (&connections, 1);
   for (; requests > 0; requests--) {
     switch (below (w, 8)) {
     case 0:
@@ -128,7 +132,7 @@ come_and_go (void *arg)
 {
   struct worker *w = arg;
 
-  while (time (NULL) < end)
+  while (time (NULL) < end || atomic_load (&connections) < MIN_CONNECTIONS)
     visit (w);
   return NULL;
 }
@@ -137,7 +141,6 @@ int
 main (int argc, char *argv[])
 {
   static struct worker workers[MAX_THREADS];
-  uint64_t connections = 0;
   int threads, i;
   size_t e;
 
@@ -164,10 +167,8 @@ main (int argc, char *argv[])
     if (pthread_create (&w->thread, NULL, come_and_go, w) != 0)
       abort ();
   }
-  for (i = 0; i < threads; i++) {
+  for (i = 0; i < threads; i++)
     pthread_join (workers[i].thread, NULL);
-    connections += workers[i].connections;
-  }
-  printf ("%" PRIu64 "\n", connections);
+  printf ("%lu\n", atomic_load (&connections));
   return EXIT_SUCCESS;
 }

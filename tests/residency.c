@@ -1,7 +1,10 @@
 /* How many pages of a file or block device are in the page cache.
  *
  *   residency FILE      print how many now
- *   residency -w FILE   look every 2 ms until SIGTERM, then print the most
+ *   residency -w FILE [PAGES]
+ *                       look every 2 ms until SIGTERM, then print the most;
+ *                       what is more than PAGES counts from when it has been
+ *                       no more for the first time, or at the end
  *   residency -d FILE   write the file back and drop its pages
  *   residency -m FILE   print a 1 for each page that is, a 0 for each that is
  *                       not
@@ -12,6 +15,7 @@
 
 #include <config.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <stdint.h>
@@ -115,35 +119,38 @@ count (int fd)
 }
 
 static uint64_t
-watch (int fd)
+watch (int fd, uint64_t at_first)
 {
   const struct timespec nap = { .tv_nsec = 2000000 };
   struct sigaction sa = { .sa_handler = finish };
-  uint64_t n, most = 0;
+  uint64_t n = 0, most = 0;
+  bool counts = false;
 
   sigaction (SIGTERM, &sa, NULL);
   while (!finished) {
     n = count (fd);
-    if (n > most)
+    counts = counts || n <= at_first;
+    if (counts && n > most)
       most = n;
     nanosleep (&nap, NULL);
   }
-  return most;
+  return counts ? most : n;
 }
 
 int
 main (int argc, char *argv[])
 {
-  const char *how = argc == 3 ? argv[1] : "";
+  const char *how = argc > 2 ? argv[1] : "";
+  const char *file = argv[argc > 2 ? 2 : argc - 1];
   int fd, err;
 
-  if (argc != 2 && argc != 3) {
-    fprintf (stderr, "usage: residency [-w | -d | -m] FILE\n");
+  if (argc < 2 || argc > 4 || (argc == 4 && strcmp (how, "-w") != 0)) {
+    fprintf (stderr, "usage: residency [-w | -d | -m] FILE [PAGES]\n");
     exit (EXIT_FAILURE);
   }
-  fd = open (argv[argc - 1], O_RDONLY | O_CLOEXEC);
+  fd = open (file, O_RDONLY | O_CLOEXEC);
   if (fd == -1)
-    die (argv[argc - 1]);
+    die (file);
 
   if (strcmp (how, "-d") == 0) {
     if (fdatasync (fd) == -1)
@@ -157,7 +164,8 @@ main (int argc, char *argv[])
   else if (strcmp (how, "-m") == 0)
     print_map (fd);
   else if (strcmp (how, "-w") == 0)
-    printf ("%" PRIu64 "\n", watch (fd));
+    printf ("%" PRIu64 "\n",
+            watch (fd, argc == 4 ? strtoull (argv[3], NULL, 10) : UINT64_MAX));
   else
     printf ("%" PRIu64 "\n", count (fd));
   close (fd);

@@ -26,7 +26,7 @@ no_more_than ()
 # churn ARGUMENT... -- EXPORT...
 churn ()
 {
-  local arguments=() name connections fds tasks
+  local arguments=() name fds tasks
 
   while [ "$1" != -- ]; do arguments+=("$1"); shift; done
   shift
@@ -39,11 +39,9 @@ churn ()
   tasks=$(($(entries task) + 1))
   # ThreadSanitizer adds one of its own when it sees the first.
   ! grep -q libtsan "/proc/$server/maps" || tasks=$((tasks + 1))
-  connections=$(timeout --foreground -k 5 $((seconds + 120)) \
-    "$builddir/churn" "$seconds" 16 "$tmp/sock" "$@") ||
+  timeout --foreground -k 5 $((seconds + 240)) \
+    "$builddir/churn" "$seconds" 16 "$tmp/sock" "$@" >/dev/null ||
     fail "${arguments[*]}"
-  [ "$connections" -gt 30 ] ||
-    fail "${arguments[*]}: $connections connections only"
   eventually 10 no_more_than fd "$fds" ||
     fail "${arguments[*]}: $(entries fd) descriptors, were $fds"
   eventually 10 no_more_than task "$tasks" ||

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A file on btrfs written with cache=none has no page cached after a
-# flush, two seconds after the last write, when the connection is closed, and
+# flush, soon after the last write, when the connection is closed, and
 # when the server has ended.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors

@@ -133,8 +133,9 @@ NBDKIT=$binary
 
 # No /proc: nothing can be opened a second time.
 new_disk
-under=(unshare --mount --propagation private
-  sh -c 'mount -t tmpfs none /proc && exec "$@"' sh)
+# In a chroot the root may be no mount, whose propagation could be changed.
+under=(unshare --mount --propagation unchanged sh -c
+  'mount --make-private /proc && mount -t tmpfs none /proc && exec "$@"' sh)
 start_nbdkit -v "$plugin" "$tmp/disk" cache=none cache-windows=3
 copies 'without /proc'
 grep -q 'reopening for eviction: No such file.*sharing a description' \

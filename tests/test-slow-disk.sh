@@ -73,7 +73,7 @@ on_slow_disk ()
   start_nbdkit file "$disk" cache=none
   held_back 4 4k randwrite
   held_back 2 1m write
-  empty_soon "$disk" 'two seconds after the last connection'
+  empty_soon "$disk" 'after the last connection'
 
   limited nbdcopy --flush "$tmp/src" "$uri"
   empty_soon "$disk" 'after a copy'
