@@ -115,9 +115,10 @@ for i in "${held[@]}"; do kill "$i" 2>/dev/null || :; done
 pids=("$job" "$server")
 served_again ()
 {
-  limited nbdinfo --size "nbd+unix:///24?socket=$tmp/sock" >/dev/null 2>&1
+  timeout --foreground 10 nbdinfo --size "nbd+unix:///24?socket=$tmp/sock" \
+    >/dev/null 2>&1
 }
-eventually 20 served_again || fail 'descriptors are free, but no client is served'
+eventually 60 served_again || fail 'descriptors are free, but no client is served'
 client_stop
 stop_nbdkit
 
