@@ -1,7 +1,7 @@
 /* What the kernel knows of a device, from sysfs, remembered for a while.
  *
- * Many exports are mostly on one device, and a connection that reads 4 KiB and
- * goes takes no longer than asking sysfs twice.
+ * Most exports share one device, and asking sysfs twice takes as long as a
+ * connection that reads 4 KiB and leaves.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -19,8 +19,8 @@ struct device_facts {
   uint64_t read_ahead; /* bytes */
 };
 
-/* Of the device that "dev" names, or that a file with this st_dev is on.  Not
- * older than 10 seconds.
+/* What is known of device "dev", which is a block device's number or a file's
+ * st_dev.  At most 10 seconds old.
  */
 struct device_facts device_facts (dev_t dev);
 

@@ -136,8 +136,9 @@ open_file (int dirfd, const char *name, bool readonly, bool *writable)
   return fd;
 }
 
-/* A description of our own of the inherited descriptor.  Whoever gave us
- * one that cannot write did not mean us to write, even where we could.
+/* A description of our own of the inherited descriptor.  A descriptor that
+ * cannot write is meant for reading, even where we could open the file for
+ * writing.
  */
 static int
 open_inherited (bool readonly, bool *writable)
@@ -195,8 +196,8 @@ open_export (const char *export_name, bool readonly, bool *writable)
   return fd;
 }
 
-/* Why a file could not be opened, errno value err, if strerror does not say
- * it well enough.
+/* Why a file could not be opened, where strerror (err) does not explain it, or
+ * NULL.
  */
 static const char *
 explain (int err)

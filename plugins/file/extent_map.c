@@ -23,7 +23,7 @@
 /* Of data, and as many holes: 64 KiB of memory together. */
 #define MAX_RUNS 2048
 
-/* Seconds until everything is asked for anew, come what may. */
+/* Seconds after which everything is asked for anew. */
 #define TIME_TO_LIVE 5
 
 /* Constant once it is current, but for refs. */

@@ -12,9 +12,10 @@
  * last thread that looks at it.  What is too old to be of use the idle watch
  * forgets, so that an idle client does not keep it.
  *
- * The map is a hint all the same: others may be writing now, with a ctime from
- * when they began.  Data that has become a hole does no harm.  A hole must be
- * confirmed by the kernel before a client hears of it, see extents.c.
+ * The map is only a hint: another process may be in the middle of a write,
+ * whose ctime is from when it began.  Data that has become a hole does no harm.
+ * A hole must be confirmed by the kernel before a client is told, see
+ * extents.c.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -74,9 +75,9 @@ enum run_kind extent_map_find (struct extent_map *m,
                                const struct file_state *now, uint64_t offset,
                                uint64_t *end);
 
-/* The kernel was asked after "now", and [offset, end) is a run of this kind.
- * Remembered if it is long.  Where there is no room for one more all others are
- * forgotten, and without memory this one is.
+/* Remember that [offset, end) is a run of this kind, if it is long; the kernel
+ * said so after "now".  If there is no room for one more, all others are
+ * forgotten, and if there is no memory, this one is.
  */
 void extent_map_add (struct extent_map *m, const struct file_state *now,
                      enum run_kind kind, uint64_t offset, uint64_t end);

@@ -53,17 +53,17 @@ void extent_set_clear (struct extent_set *s);
 int extent_set_add (struct extent_set *s, uint64_t offset, uint64_t length);
 
 /* Take [offset, offset+length) out of the set.  Cutting an extent in two
- * needs a slot.  Where there is none, the later half is taken out too, so
- * that what stays is a subset of what was asked for; or, if the set rounds
- * up, because it says what must not be forgotten, nothing is taken out.
+ * needs a slot.  If there is none, the later half is taken out as well, so
+ * that the set holds nothing that it should not; but if the set rounds up,
+ * because nothing in it may be forgotten, nothing is taken out.
  */
 void extent_set_remove (struct extent_set *s, uint64_t offset, uint64_t length);
 
 /* Take every extent of "other" out of "s". */
 void extent_set_subtract (struct extent_set *s, const struct extent_set *other);
 
-/* Take out of "s" all that is not in "other".  What no memory allows to cut
- * stays.
+/* Take everything out of "s" that is not in "other".  What cannot be cut for
+ * want of memory stays.
  */
 void extent_set_intersect (struct extent_set *s,
                            const struct extent_set *other);

@@ -34,10 +34,10 @@ max (uint64_t a, uint64_t b)
 
 /* ---- asking the kernel for a run ---- */
 
-/* lseek with SEEK_DATA or SEEK_HOLE.  Where there is neither any more, the
- * kernel says ENXIO, which here is "none".  It moves the description's
- * position, which nothing here uses, so threads need no lock.  Returns -1 with
- * nbdkit_error called and errno set.
+/* lseek with SEEK_DATA or SEEK_HOLE.  Returns "none" where the kernel says
+ * ENXIO, because nothing of that kind follows, or -1 with nbdkit_error called
+ * and errno set.  It moves the description's position, which nothing here uses,
+ * so threads need no lock.
  */
 static int64_t
 seek (struct connection *c, uint64_t from, int whence, uint64_t none)
@@ -55,8 +55,8 @@ seek (struct connection *c, uint64_t from, int whence, uint64_t none)
   return r;
 }
 
-/* Which kind of run "offset" is in, and where that ends.  Where nothing else
- * follows, that is at "limit".  "is_data" is known sometimes.  Returns
+/* The kind of run that "offset" is in, with its end in *end: "limit" if nothing
+ * else follows.  "is_data" says that the caller knows it to be data.  Returns
  * RUN_UNKNOWN with nbdkit_error called and errno set.
  */
 static enum run_kind
@@ -76,7 +76,7 @@ walk (struct connection *c, uint64_t offset, bool is_data, uint64_t limit,
   hole = seek (c, offset, SEEK_HOLE, limit);
   if (hole == -1)
     return RUN_UNKNOWN;
-  /* Never an empty run, if another process makes a hole meanwhile. */
+  /* Never an empty run, even if another process has just made a hole. */
   *end = max (hole, offset + 1);
   return RUN_DATA;
 }
@@ -112,14 +112,14 @@ nothing_stored (int fd, uint64_t offset, uint64_t length)
   return i < MAX_EXTENTS; /* or there may be more */
 }
 
-/* Whether [offset, end) is a hole, asked in time that does not depend on what
- * comes after.  May say no of a hole.
+/* Whether [offset, end) is certainly a hole, in time that does not depend on
+ * what comes after it.
  *
- * Memory first.  Data is in memory until the file system has stored it, so what
- * is not there, and not stored afterwards, was not written before the question.
- * That needs an instrument that is known to see the memory of this very file:
- * FIEMAP alone calls what is about to be stored in preallocated blocks
- * unwritten. tmpfs has nothing but memory.
+ * Memory is looked at first.  Data stays in memory until the file system has
+ * stored it, so what is neither there now nor stored afterwards was not written
+ * before the question.  That needs an instrument that is known to see the
+ * memory of this very file: FIEMAP alone calls data unwritten that is about to
+ * be stored in preallocated blocks.  tmpfs has nothing but memory.
  */
 static bool
 is_hole (struct connection *c, uint64_t offset, uint64_t end)
@@ -136,8 +136,8 @@ is_hole (struct connection *c, uint64_t offset, uint64_t end)
 
 /* ---- runs ---- */
 
-/* A page is walked in so much less time than it is looked at by is_hole: 33 and
- * 155 ns on tmpfs, measured on Linux 6.18.
+/* SEEK_DATA walks this many pages in the time in which is_hole looks at one: 33
+ * and 155 ns a page on tmpfs, measured on Linux 6.18.
  */
 #define WALK_SPEED 4
 

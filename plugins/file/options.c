@@ -1,8 +1,8 @@
 /* Options: the command line parameters, their checks and help text.
  *
  * Each parameter is one row of a table: its name, the function that takes
- * its value, and whether it may be repeated.  Those of the stock plugin take
- * what it takes; about our own we are strict.
+ * its value, and whether it may be repeated.  The stock plugin's parameters
+ * accept whatever it accepts; our own are strict.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -63,8 +63,8 @@ const char options_help[] =
   "                           on SIGUSR1 (\"-\": to the log).\n"
   "stats-format=text|json     Their format (default text).";
 
-/* Under which names they were given, or NULL.  The command line's strings
- * live as long as nbdkit.
+/* The names under which these were given, or NULL.  The strings of the command
+ * line live as long as nbdkit.
  */
 static const char *source_key;
 static const char *cache_key, *cache_value;
@@ -159,8 +159,8 @@ set_source (const char *key, const char *value, enum source source)
   return 0;
 }
 
-/* Symbolic links are followed once, here: where one points to later is of no
- * importance, nor is the current folder, which nbdkit leaves.
+/* Symbolic links are followed once, here.  Where they point later does not
+ * matter, and neither does the current folder, which nbdkit leaves.
  */
 static int
 set_path (const char *key, const char *value, enum source source)
@@ -221,8 +221,8 @@ set_dirfd (const char *key, const char *value)
   return set_descriptor (key, value, SOURCE_DIRFD);
 }
 
-/* cache= and reduce-memory-pressure= are two names of one switch: whichever
- * comes last counts.  But cache=preserve, which is ours, is not taken back.
+/* cache= and reduce-memory-pressure= are two names of one switch: the last one
+ * counts.  cache=preserve, which only we have, cannot be overridden.
  */
 static int
 set_cache_mode (const char *key, const char *value, enum cache_mode mode)

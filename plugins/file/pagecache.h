@@ -6,8 +6,8 @@
  * sync_file_range(2) and cachestat(2) see the overlay's own inode, which never
  * has pages; posix_fadvise, mincore, fdatasync and direct I/O reach the real
  * file's (Linux 6.18).  NFS keeps written pages until they are committed,
- * which sync_file_range does not wait for.  So each is proven on the file at
- * hand, by what it says of pages that must be there.
+ * which sync_file_range does not wait for.  So each call has to prove itself on
+ * the file at hand, by what it says of pages that must be there.
  *
  * No policy and no lock here.  Lengths and offsets are bytes.
  *
@@ -33,8 +33,8 @@
 
 enum worth { UNPROVEN, PROVEN, USELESS };
 
-/* Of one file, for all its descriptions.  UNPROVEN turns into one of the
- * others; PROVEN may still turn into USELESS.
+/* What is known about one file, for all its descriptions.  UNPROVEN turns into
+ * one of the others; PROVEN may still turn into USELESS.
  */
 struct pagecache {
   _Atomic unsigned lessons; /* calls of pagecache_learn that taught nothing */
@@ -50,19 +50,20 @@ void pagecache_init (struct pagecache *pc, int fd);
 
 /* Start the writeback of a range, without waiting for it.  Returns 0 or an
  * errno value.  Where sync_file_range is missing, pc->wait is USELESS
- * afterwards; any other error may be all that is ever heard of it (ext4 that
+ * afterwards.  Any other error may be the only report of a loss (ext4 that
  * finds no blocks for a page, Linux 6.18).
  */
 int pagecache_start (struct pagecache *pc, int fd, uint64_t offset,
                      uint64_t length);
 
-/* Write back what is still dirty of a range, and wait for all of it: starting
- * passes over a page that is being written back already, and was written again
- * since.  Where cachestat tells that nothing is dirty that is not tried, which
- * costs a tenth of the speed of 4K random writes (Linux 6.18, ext4).  Only if
- * pc->wait is not USELESS; fdatasync(2) is what remains then. Returns 0 or an
- * errno value; that of an error of writeback anywhere in the file, once for
- * each description.
+/* Write back what is still dirty in a range, and wait for the writeback of all
+ * of it.  Pages may still be dirty although their writeback was started: the
+ * kernel skips a page that is under writeback when it is written again.  If
+ * cachestat says that nothing is dirty, nothing is started; doing so costs a
+ * tenth of the speed of random 4K writes (Linux 6.18, ext4).  Only if pc->wait
+ * is not USELESS; otherwise only fdatasync(2) is left.  Returns 0 or an errno
+ * value: that of a writeback error anywhere in the file, reported once on each
+ * description.
  */
 int pagecache_wait (struct pagecache *pc, int fd, uint64_t offset,
                     uint64_t length);
@@ -75,7 +76,7 @@ int pagecache_wait (struct pagecache *pc, int fd, uint64_t offset,
  */
 int pagecache_drop (int fd, uint64_t offset, uint64_t length);
 
-/* The names of the instruments that are in use, for people: constant strings.
+/* The names of the instruments that are in use, for the log: constant strings.
  */
 const char *pagecache_waits_by (const struct pagecache *pc);
 const char *pagecache_counts_by (const struct pagecache *pc);
@@ -90,8 +91,8 @@ const char *pagecache_counts_by (const struct pagecache *pc);
 int64_t pagecache_count (struct pagecache *pc, int fd, uint64_t offset,
                          uint64_t length);
 
-/* Pages of this range were read or written just now.  Learn from that, if it
- * is not known yet, whether they can be counted.
+/* To be called when pages of this range have just been read or written: find
+ * out, unless it is known, whether they can be counted.
  */
 void pagecache_learn (struct pagecache *pc, int fd, uint64_t offset,
                       uint64_t length);
@@ -109,10 +110,10 @@ bool pagecache_can_map (struct pagecache *pc, int fd);
 
 /* Add to "missing" the parts of a range that are not in the page cache.  Offset
  * and length must be multiples of the page size.  Returns 0, or -1 with errno
- * where neither instrument tells, or from mmap, mincore or extent_set_add;
- * "missing" may then hold some parts.
+ * if neither instrument works, or if mmap, mincore or extent_set_add fails;
+ * "missing" may then hold some of the parts.
  *
- * Pages that are being read in are missing to mincore, but not to cachestat.
+ * To mincore a page that is being read in is missing; cachestat counts it.
  */
 int pagecache_missing (struct pagecache *pc, int fd, uint64_t offset,
                        uint64_t length, struct extent_set *missing);

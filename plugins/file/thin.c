@@ -34,8 +34,8 @@ is_device_mapper (dev_t dev)
   return access (path, F_OK) == 0;
 }
 
-/* The parameters of the target "thin": its pool, its number in that, and, if
- * there is one, the device that shows where it has nothing.
+/* The parameters of the target "thin": its pool, its number in the pool, and
+ * optionally the device that shows through where the volume has nothing.
  */
 static bool
 has_origin (const char *parameters)

@@ -15,11 +15,10 @@
  * no other device below it that shows where it has nothing.  Such a volume
  * reads as zeroes in whole chunks that were discarded, and as before in parts
  * of chunks (Documentation/admin-guide/device-mapper/thin-provisioning.rst and
- * drivers/md/dm-thin.c of Linux).  No other device is trusted to: what Linux
- * knows of that, FALLOC_FL_PUNCH_HOLE makes use of.
+ * drivers/md/dm-thin.c of Linux).  No other device is trusted to do so; where
+ * Linux itself knows, FALLOC_FL_PUNCH_HOLE uses it.
  *
- * Device mapper tells root only (CAP_SYS_ADMIN).  What it does not tell is
- * taken for no.
+ * Device mapper answers only root (CAP_SYS_ADMIN).  No answer counts as no.
  */
 bool thin_is_volume (dev_t dev);
 
