@@ -27,10 +27,24 @@ mebibytes ()
   head -c "$2M" /dev/zero >"$1"
 }
 
+# What is dirty is only until somebody calls sync(2), so it is written again and
+# again while a watch looks at it.
+dirty_is_seen ()
+{
+  mebibytes "$tmp/file" 8
+  sleep 0.05
+  grep -q "\"dirty\": $((8 << 20))," "$tmp/samples"
+}
+
 mebibytes "$tmp/file" 8
+"$watch" --interval 0.01 --json "$tmp/file" >"$tmp/samples" &
+watcher=$!
+pids+=("$watcher")
+eventually 60 dirty_is_seen || fail 'what is dirty is not counted'
+kill "$watcher"
+wait "$watcher" || fail "the watch ended with status $?"
 is "$tmp/file" .size $((8 << 20))
 is "$tmp/file" .resident $((8 << 20))
-is "$tmp/file" .dirty $((8 << 20))
 is "$tmp/file" .resident $((8 << 20)) --mincore
 is "$tmp/file" .dirty null --mincore
 sync "$tmp/file"
@@ -71,6 +85,19 @@ timeout --foreground -s INT 1 "$watch" --tsv --plot "$tmp/out.svg" \
 if [ "$(id -u)" = 0 ]; then
   attach "$tmp/file"
   is "$device" .size $((8 << 20))
+
+  # The kernel does not tell everybody, which is said in so many words.
+  chmod a+x "$tmp"
+  else=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+  for how in --once --mincore; do
+    # Who may not see the sources cannot run it.
+    "${else[@]}" "$watch" --help >/dev/null 2>&1 || break
+    ! "${else[@]}" "$watch" --count 1 --json $how "$tmp/file" 2>"$tmp/err" ||
+      fail 'somebody else was told'
+    grep -q 'only its owner, who may write to it, and root' "$tmp/err" ||
+      fail "somebody else: $(<"$tmp/err")"
+  done
+  chmod go-x "$tmp"
 fi
 
 # refused MESSAGE ARGUMENT...: one line, soon.

@@ -35,7 +35,7 @@ ours=("[" "$NBDKIT" --exit-with-parent file "$tmp/out.img")
 
 verify 0 --json "$tmp/json" -- nbdcopy -- "$tmp/in" "${ours[@]}" cache=none "]"
 jq -e '.[0] | .wrong == "" and .cachestat == 0 and .cachestats == 0 and
-       .of == 4096 and .most > 0 and (.samples | length) > 1' "$tmp/json" \
+       .plugin == "ours" and .of == 4096 and .most > 0 and (.samples | length) > 1' "$tmp/json" \
   >/dev/null || fail "$(cat "$tmp/json")"
 same "$tmp/in" "$tmp/out.img"
 
