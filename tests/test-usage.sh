@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every script in scripts/ has --help, and refuses a wrong argument with one
+# Every script in scripts/ has --help and -h, and refuses a wrong argument with one
 # line and status 2, having done nothing.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -19,6 +19,7 @@ helps ()
   [[ $(<"$tmp/out") = "usage: scripts/${1##*/}"* ]] ||
     fail "$1 --help: $(<"$tmp/out")"
   [ "$(wc -l <"$tmp/out")" -gt 2 ] || fail "$1 --help does not say what it does"
+  limited "$1" -h 2>&1 </dev/null | cmp -s - "$tmp/out" || fail "$1 -h"
 }
 
 # refuses SCRIPT ARGUMENT...
