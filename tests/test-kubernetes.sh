@@ -70,22 +70,90 @@ mkdir "$tmp/in" "$tmp/out"
 sed "s|/etc/convert/|$tmp/|; s|/in/|$tmp&|; s|/out/|$tmp&|; s|/out\$|$tmp&|" \
   "$tmp/convert" >"$tmp/here"
 
+# convert INDEX: as pod number INDEX would.
+convert ()
+{
+  JOB_COMPLETION_INDEX=$1 limited sh "$tmp/here" >"$tmp/log" 2>&1
+}
+
+# gives_up INDEX MESSAGE: for good (66), for a reason that it tells.
+gives_up ()
+{
+  local status=0
+
+  convert "$1" || status=$?
+  [ "$status" = 66 ] || fail "$2: status $status"
+  grep -qF -- "$2" "$tmp/log" || fail "does not say: $2"
+  nothing_left
+}
+
+nothing_left ()
+{
+  ! compgen -G "$tmp/out/*.part" >&2 || fail 'an unfinished disk is left'
+}
+
+# Raw images, too.
+echo data.img >>"$tmp/list"
 mapfile -t disks <"$tmp/list"
 for i in "${!disks[@]}"; do
+  format=qcow2
+  [[ ${disks[i]} = *.qcow2 ]] || format=raw
   random_file "$tmp/raw.$i" $(((i + 1) * 1048576))
-  qemu-img convert -f raw -O qcow2 "$tmp/raw.$i" "$tmp/in/${disks[i]}"
-  JOB_COMPLETION_INDEX=$i limited sh "$tmp/here" >"$tmp/log" 2>&1 ||
-    fail "converting ${disks[i]}"
-  out=$tmp/out/${disks[i]%.qcow2}.raw
+  qemu-img convert -f raw -O $format "$tmp/raw.$i" "$tmp/in/${disks[i]}"
+  convert "$i" || fail "converting ${disks[i]}"
+  out=$tmp/out/${disks[i]%.*}.raw
   empty_now "$out" 'after converting'
   same "$tmp/raw.$i" "$out"
 done
+nothing_left
 
-# Tried again, and with nothing to do.
-JOB_COMPLETION_INDEX=0 limited sh "$tmp/here" >"$tmp/log" 2>&1 ||
-  fail 'converting a second time'
-! JOB_COMPLETION_INDEX=${#disks[@]} limited sh "$tmp/here" >"$tmp/log" 2>&1 ||
-  fail 'an index beyond the list succeeds'
-rm "$tmp/in/${disks[0]}"
-! JOB_COMPLETION_INDEX=0 limited sh "$tmp/here" >"$tmp/log" 2>&1 ||
-  fail 'converting nothing succeeds'
+# Tried again, where a try that was killed has left something.
+touch "$tmp/out/${disks[0]%.*}.raw.killed.part"
+convert 0 || fail 'converting a second time'
+nothing_left
+
+# Told to end in the middle it does, nothing of it is left, and what had the
+# disk's name before still has.
+mkdir "$tmp/bin"
+printf '#!/bin/sh\nexec "%s" --filter=delay "$@" wdelay=1\n' "$NBDKIT" \
+  >"$tmp/bin/nbdkit"
+chmod +x "$tmp/bin/nbdkit"
+PATH=$tmp/bin:$PATH JOB_COMPLETION_INDEX=2 sh "$tmp/here" >"$tmp/log" 2>&1 &
+pid=$!
+pids+=("$pid")
+writing ()
+{
+  [ -s "$(echo "$tmp"/out/*.part)" ] && pgrep -P "$pid" -x nbdcopy >"$tmp/copy"
+}
+eventually 20 writing || fail 'it does not begin'
+kill "$pid"
+eventually 5 gone "$pid" || fail 'it does not end'
+status=0
+wait "$pid" || status=$?
+[ "$status" = 143 ] || fail "it was told to end, and ended with $status"
+eventually 5 gone "$(<"$tmp/copy")" || fail 'nbdcopy goes on'
+nothing_left
+same "$tmp/raw.2" "$tmp/out/${disks[2]%.*}.raw"
+
+# What cannot be converted, now or later.
+gives_up ${#disks[@]} "line $((${#disks[@]} + 1)): is not in the list"
+mv "$tmp/in/${disks[0]}" "$tmp/image"
+gives_up 0 "${disks[0]}: there is no image $tmp/in/${disks[0]}"
+random_file "$tmp/in/${disks[0]}" 65536
+gives_up 0 "${disks[0]}: $tmp/in/${disks[0]} is not a qcow2 image, or is broken"
+mv "$tmp/image" "$tmp/in/${disks[0]}"
+if [ "$(id -u)" = 0 ]; then
+  chmod 600 "$tmp/in/${disks[0]}"
+  chmod 711 "$tmp"
+  chmod a+r "$tmp/list" "$tmp/here"
+  convert_as_nobody ()
+  {
+    JOB_COMPLETION_INDEX=0 setpriv --reuid=65532 --regid=65532 --clear-groups \
+      sh "$tmp/here" >"$tmp/log" 2>&1
+  }
+  status=0
+  convert_as_nobody || status=$?
+  [ "$status" = 66 ] || fail "an image that may not be read: status $status"
+  grep -qF "user 65532 may not read $tmp/in/${disks[0]}: it is user 0's," \
+    "$tmp/log" || fail 'does not say that the image may not be read'
+fi
