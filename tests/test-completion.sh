@@ -71,6 +71,7 @@ gives 'nbdkit file file=d\t' 'nbdkit file file=disk.img'
 gives 'nbdkit file dis\t' 'nbdkit file disk.img'
 gives 'nbdkit file stats=d\t' 'nbdkit file stats=disk.img'
 gives 'nbdkit file stats-f\tj\t' 'nbdkit file stats-format=json'
+gives 'nbdkit file stats-f\to\t' 'nbdkit file stats-format=openmetrics'
 gives 'nbdkit file cache-windows=\e*' 'nbdkit file cache-windows='
 
 breaks='"${COMP_WORDBREAKS//=}"'

@@ -49,7 +49,10 @@ file_config_complete (void)
   if (options_check () == -1)
     return -1;
   flow_set_limit (options.cache_limit);
-  return options.stats ? stats_open (options.stats, options.stats_json) : 0;
+  if (options.stats == NULL)
+    return 0;
+  return stats_open (options.stats, options.stats_format,
+                     options.stats_interval);
 }
 
 static int
@@ -188,61 +191,51 @@ file_can_cache (void *handle)
 
 /* ---- a request ---- */
 
-/* Count a request that returned r, which is passed on. */
+/* Count a request of "bytes" bytes that returned r, which is passed on. */
 static int
-counted (struct connection *c, enum stats_counter what, int r)
+counted (struct connection *c, enum stats_request what, uint32_t bytes, int r)
 {
-  stats_add (c->disk->stats, what, 1);
+  stats_add_request (c->disk->stats, what, bytes);
   if (r == -1)
     stats_add (c->disk->stats, STATS_FAILED_REQUESTS, 1);
   return r;
-}
-
-/* The same, of "count" bytes. */
-static int
-counted_bytes (struct connection *c, enum stats_counter what, uint32_t count,
-               int r)
-{
-  stats_add (c->disk->stats, what + 1, count);
-  return counted (c, what, r);
 }
 
 static int
 file_pread (void *handle, void *buf, uint32_t count, uint64_t offset,
             uint32_t flags)
 {
-  return counted_bytes (handle, STATS_READS, count,
-                        reading_read (handle, buf, count, offset));
+  return counted (handle, STATS_READ, count,
+                  reading_read (handle, buf, count, offset));
 }
 
 static int
 file_pwrite (void *handle, const void *buf, uint32_t count, uint64_t offset,
              uint32_t flags)
 {
-  return counted_bytes (
-    handle, STATS_WRITES, count,
+  return counted (
+    handle, STATS_WRITE, count,
     connection_write (handle, buf, count, offset, flags & NBDKIT_FLAG_FUA));
 }
 
 static int
 file_flush (void *handle, uint32_t flags)
 {
-  return counted (handle, STATS_FLUSHES, connection_flush (handle));
+  return counted (handle, STATS_FLUSH, 0, connection_flush (handle));
 }
 
 static int
 file_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-  return counted_bytes (
-    handle, STATS_TRIMS, count,
-    zero_trim (handle, count, offset, flags & NBDKIT_FLAG_FUA));
+  return counted (handle, STATS_TRIM, count,
+                  zero_trim (handle, count, offset, flags & NBDKIT_FLAG_FUA));
 }
 
 static int
 file_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-  return counted_bytes (
-    handle, STATS_ZEROES, count,
+  return counted (
+    handle, STATS_ZERO, count,
     zero_range (handle, count, offset, flags & NBDKIT_FLAG_MAY_TRIM,
                 flags & NBDKIT_FLAG_FAST_ZERO, flags & NBDKIT_FLAG_FUA));
 }
@@ -251,7 +244,7 @@ static int
 file_extents (void *handle, uint32_t count, uint64_t offset, uint32_t flags,
               struct nbdkit_extents *extents)
 {
-  return counted (handle, STATS_BLOCK_STATUS,
+  return counted (handle, STATS_BLOCK_STATUS, 0,
                   extents_query (handle, count, offset,
                                  flags & NBDKIT_FLAG_REQ_ONE, extents));
 }
@@ -260,7 +253,7 @@ static int
 file_cache (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
   connection_prefetch (handle, count, offset);
-  return counted_bytes (handle, STATS_PREFETCHES, count, 0);
+  return counted (handle, STATS_PREFETCH, count, 0);
 }
 
 static struct nbdkit_plugin plugin = {

@@ -30,6 +30,7 @@
 #define MAX_WINDOW_SIZE (UINT64_C (1024) * 1024 * 1024)
 #define MAX_WINDOWS 1024
 #define MIN_CACHE_LIMIT (UINT64_C (256) * 1024)
+#define MAX_INTERVAL (24 * 60 * 60)
 
 struct options options = {
   .source = SOURCE_NOT_GIVEN,
@@ -41,28 +42,6 @@ struct options options = {
   .cache_limit = UINT64_C (128) * 1024 * 1024,
 };
 
-const char options_help[] =
-  "[file=]FILENAME            The file or block device to serve.\n"
-  "dir=DIRECTORY, directory=DIRECTORY\n"
-  "                           A folder of files to serve, by export name.\n"
-  "fd=FD                      An inherited file descriptor to serve.\n"
-  "dirfd=FD                   An inherited folder to serve.\n"
-  "symlinks=follow|beneath|refuse\n"
-  "                           Whether a link in DIRECTORY leads to a file.\n"
-  "cache=default|none|preserve\n"
-  "                           Whether to leave the file in the page cache.\n"
-  "reduce-memory-pressure=BOOL\n"
-  "                           The same as cache=none.\n"
-  "fadvise=normal|random|sequential\n"
-  "                           Hint to the kernel's readahead.\n"
-  "cache-windows=N            Windows of a disk's ring (default 8).\n"
-  "cache-window-size=SIZE     Size of a window (default 2M).\n"
-  "cache-limit=SIZE           Page cache of all disks together (default "
-  "128M).\n"
-  "stats=FILE                 Write statistics of each disk at the end, and\n"
-  "                           on SIGUSR1 (\"-\": to the log).\n"
-  "stats-format=text|json     Their format (default text).";
-
 /* The names under which these were given, or NULL.  The strings of the command
  * line live as long as nbdkit.
  */
@@ -70,7 +49,7 @@ static const char *source_key;
 static const char *cache_key, *cache_value;
 static const char *windows_key, *windows_value;
 static const char *symlinks_value;
-static const char *stats_format_value;
+static const char *stats_format_value, *stats_interval_value;
 
 struct choice {
   const char *name;
@@ -99,8 +78,9 @@ static const struct choice symlinks_modes[] = {
 };
 
 static const struct choice stats_formats[] = {
-  { "text", false },
-  { "json", true },
+  { "text", STATS_TEXT },
+  { "json", STATS_JSON },
+  { "openmetrics", STATS_OPENMETRICS },
   { NULL, 0 },
 };
 
@@ -344,8 +324,21 @@ set_stats_format (const char *key, const char *value)
   int format = parse_choice (key, value, stats_formats);
 
   stats_format_value = value;
-  options.stats_json = format == true;
+  options.stats_format = format;
   return format == -1 ? -1 : 0;
+}
+
+static int
+set_stats_interval (const char *key, const char *value)
+{
+  if (parse_number (key, value, 1, MAX_INTERVAL, &options.stats_interval) ==
+      -1) {
+    nbdkit_error ("%s=%s: must be a number of seconds from 1 to %d", key, value,
+                  MAX_INTERVAL);
+    return -1;
+  }
+  stats_interval_value = value;
+  return 0;
 }
 
 /* Parameters of nbdkit before 1.2. */
@@ -380,6 +373,7 @@ static struct parameter {
   { "cache-limit", set_cache_limit, ONCE, false },
   { "stats", set_stats, ONCE, false },
   { "stats-format", set_stats_format, ONCE, false },
+  { "stats-interval", set_stats_interval, ONCE, false },
   { "rdelay", set_delay, REPEATABLE, false },
   { "wdelay", set_delay, REPEATABLE, false },
 };
@@ -479,6 +473,15 @@ check_symlinks (void)
   return 0;
 }
 
+static int
+check_needs_stats (const char *key, const char *value)
+{
+  if (value == NULL || options.stats)
+    return 0;
+  nbdkit_error ("%s=%s: has no effect without stats=FILE", key, value);
+  return -1;
+}
+
 int
 options_check (void)
 {
@@ -493,11 +496,9 @@ options_check (void)
                   windows_key, windows_value);
     return -1;
   }
-  if (stats_format_value && options.stats == NULL) {
-    nbdkit_error ("stats-format=%s: has no effect without stats=FILE",
-                  stats_format_value);
+  if (check_needs_stats ("stats-format", stats_format_value) == -1 ||
+      check_needs_stats ("stats-interval", stats_interval_value) == -1)
     return -1;
-  }
   if (check_symlinks () == -1)
     return -1;
   return check_source ();

@@ -27,6 +27,8 @@ enum cache_mode {
   CACHE_PRESERVE, /* leave in it what was there before */
 };
 
+enum stats_format { STATS_TEXT, STATS_JSON, STATS_OPENMETRICS };
+
 struct options {
   enum source source;
   char *name; /* SOURCE_FILE and SOURCE_DIR: as given, absolute; for messages */
@@ -39,7 +41,8 @@ struct options {
   uint64_t cache_window_size; /* bytes, a multiple of 64 KiB */
   uint64_t cache_limit;       /* bytes, of all disks together */
   char *stats;                /* file for statistics, "-", or NULL */
-  bool stats_json;
+  enum stats_format stats_format;
+  int stats_interval; /* seconds from one time to the next, 0 = at the end */
 };
 
 /* Written while nbdkit reads the command line, constant afterwards. */

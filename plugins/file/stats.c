@@ -1,5 +1,5 @@
-/* Statistics: what was done to each disk, written to a file or the log at
- * the end, and on SIGUSR1.
+/* Statistics: what was done to each disk, counted, and written to a file or
+ * the log at the end, on SIGUSR1, and every now and then if that is wanted.
  *
  * A signal's handler can do next to nothing, so it wakes a thread, which
  * writes them.
@@ -12,12 +12,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <search.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,47 +31,15 @@
 
 #include "options.h"
 #include "stats.h"
+#include "stats_format.h"
 #include "thread.h"
 
-/* What a file begins with, which tells that it is ours to overwrite. */
-#define TEXT_HEAD "Statistics of nbdkit's file plugin"
-#define JSON_HEAD "{\"statistics\": \"nbdkit-file-plugin\""
-
-static const char *const json_names[STATS_NR] = {
-  [STATS_READS] = "reads",
-  [STATS_READ_BYTES] = "read_bytes",
-  [STATS_WRITES] = "writes",
-  [STATS_WRITTEN_BYTES] = "written_bytes",
-  [STATS_ZEROES] = "zeroes",
-  [STATS_ZEROED_BYTES] = "zeroed_bytes",
-  [STATS_TRIMS] = "trims",
-  [STATS_TRIMMED_BYTES] = "trimmed_bytes",
-  [STATS_PREFETCHES] = "prefetches",
-  [STATS_PREFETCHED_BYTES] = "prefetched_bytes",
-  [STATS_FLUSHES] = "flushes",
-  [STATS_BLOCK_STATUS] = "block_status",
-  [STATS_FAILED_REQUESTS] = "failed_requests",
-  [STATS_WINDOWS] = "windows",
-  [STATS_WINDOW_REQUESTS] = "window_requests",
-  [STATS_WINDOW_EXTENTS] = "window_extents",
-  [STATS_EVICTED_BYTES] = "evicted_bytes",
-  [STATS_SWEEPS] = "sweeps",
-  [STATS_WRITEBACK_WAITS] = "writeback_waits",
-  [STATS_WRITEBACK_WAIT_NS] = "writeback_wait_ns",
-  [STATS_HELD_BACK] = "held_back",
-  [STATS_HELD_BACK_NS] = "held_back_ns",
-  [STATS_WRITEBACK_ERRORS] = "writeback_errors",
-};
-
-static const char *const job_names[STATS_JOBS] = {
-  [STATS_WAITS_BY] = "waits_by",
-  [STATS_COUNTS_BY] = "counts_by",
-  [STATS_READS_BY] = "reads_by",
-};
-
 /* Constant after stats_open and stats_start. */
-static bool wanted, json;
-static int file = -1; /* -1 = the log */
+static bool wanted;
+static enum stats_format format;
+static int interval;  /* seconds, or 0 */
+static int file = -1; /* written in place; -1 = replaced, or the log */
+static char *path;    /* of the file that is replaced, without links, or NULL */
 static bool started, listening;
 static pthread_t thread;
 
@@ -81,6 +49,7 @@ static atomic_bool finishing;
 /* By name.  The lock guards the tree, and is held for nothing that blocks. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void *all;
+static size_t nr_all;
 
 static int
 order (const void *va, const void *vb)
@@ -111,6 +80,8 @@ stats_of (const char *name)
     free (s);
     s = NULL;
   }
+  else
+    nr_all++;
   pthread_mutex_unlock (&lock);
   if (s == NULL)
     nbdkit_debug ("%s: no memory for statistics", name);
@@ -129,170 +100,12 @@ stats_now (const struct stats *s)
 }
 
 void
-stats_add_time (struct stats *s, enum stats_counter what, uint64_t begin)
+stats_add_time (struct stats *s, enum stats_wait what, uint64_t begin)
 {
   if (s == NULL)
     return;
-  stats_add (s, what, 1);
-  stats_add (s, what + 1, stats_now (s) - begin);
-}
-
-/* ---- formats ---- */
-
-static uint64_t
-get (const struct stats *s, enum stats_counter what)
-{
-  return atomic_load_explicit (&s->counters[what], memory_order_relaxed);
-}
-
-static double
-seconds (const struct stats *s, enum stats_counter what)
-{
-  return get (s, what) / 1e9;
-}
-
-#define N(what) get (s, STATS_##what)
-#define AND_BYTES "%" PRIu64 " (%" PRIu64 " bytes)"
-
-static const char *
-instrument (const struct stats *s, enum stats_job job)
-{
-  const char *name = atomic_load (&s->instruments[job]);
-
-  return name ? name : "nothing";
-}
-
-static void
-write_text (FILE *out, const struct stats *s)
-{
-  const char *p;
-
-  /* A line's end in a name would make lines that nobody meant. */
-  for (p = s->name; *p; p++)
-    putc ((unsigned char) *p < 0x20 ? '?' : *p, out);
-  fprintf (out,
-           "\n  reads: " AND_BYTES ", writes: " AND_BYTES ", flushes: %" PRIu64
-           "\n  zeroes: " AND_BYTES ", trims: " AND_BYTES
-           ", prefetches: " AND_BYTES ", block status: %" PRIu64 "\n",
-           N (READS), N (READ_BYTES), N (WRITES), N (WRITTEN_BYTES),
-           N (FLUSHES), N (ZEROES), N (ZEROED_BYTES), N (TRIMS),
-           N (TRIMMED_BYTES), N (PREFETCHES), N (PREFETCHED_BYTES),
-           N (BLOCK_STATUS));
-  fprintf (out,
-           "  windows: %" PRIu64 ", requests in them: %" PRIu64
-           ", extents after merging: %" PRIu64 "\n"
-           "  bytes evicted: %" PRIu64 ", sweeps of the file: %" PRIu64 "\n",
-           N (WINDOWS), N (WINDOW_REQUESTS), N (WINDOW_EXTENTS),
-           N (EVICTED_BYTES), N (SWEEPS));
-  fprintf (out,
-           "  waits for writeback: %" PRIu64 " (%.3f s)"
-           ", writes held back: %" PRIu64 " (%.3f s)\n"
-           "  failed requests: %" PRIu64 ", writeback errors: %" PRIu64 "\n",
-           N (WRITEBACK_WAITS), seconds (s, STATS_WRITEBACK_WAIT_NS),
-           N (HELD_BACK), seconds (s, STATS_HELD_BACK_NS), N (FAILED_REQUESTS),
-           N (WRITEBACK_ERRORS));
-  fprintf (out, "  waits by %s, counts by %s, reads by %s\n",
-           instrument (s, STATS_WAITS_BY), instrument (s, STATS_COUNTS_BY),
-           instrument (s, STATS_READS_BY));
-}
-
-/* How many bytes of "p" are one character of UTF-8, or 0 if they are none: it
- * has no overlong forms, no surrogates, and nothing above U+10FFFF.
- */
-static unsigned
-utf8_length (const unsigned char *p)
-{
-  unsigned n = *p < 0x80   ? 1
-               : *p < 0xc2 ? 0
-               : *p < 0xe0 ? 2
-               : *p < 0xf0 ? 3
-               : *p < 0xf5 ? 4
-                           : 0;
-  unsigned i;
-
-  if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) ||
-      (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f))
-    return 0;
-  for (i = 1; i < n; i++) {
-    if ((p[i] & 0xc0) != 0x80)
-      return 0;
-  }
-  return n;
-}
-
-/* File names are bytes: those that are not UTF-8 become U+FFFD. */
-static void
-write_json_string (FILE *out, const char *text)
-{
-  const unsigned char *p = (const unsigned char *) text;
-
-  putc ('"', out);
-  while (*p) {
-    unsigned n = utf8_length (p);
-
-    if (n == 0) {
-      fputs ("\\ufffd", out);
-      n = 1;
-    }
-    else if (*p < 0x20 || *p == 0x7f || *p == '"' || *p == '\\')
-      fprintf (out, "\\u%04x", *p);
-    else
-      fwrite (p, 1, n, out);
-    p += n;
-  }
-  putc ('"', out);
-}
-
-static void
-write_json (FILE *out, const struct stats *s)
-{
-  unsigned i;
-
-  fputs ("  {\"name\": ", out);
-  write_json_string (out, s->name);
-  for (i = 0; i < STATS_NR; i++)
-    fprintf (out, ",\n   \"%s\": %" PRIu64, json_names[i], get (s, i));
-  for (i = 0; i < STATS_JOBS; i++)
-    fprintf (out, ",\n   \"%s\": \"%s\"", job_names[i], instrument (s, i));
-  fputs ("}", out);
-}
-
-struct writer {
-  FILE *out;
-  const char *between; /* two disks, in JSON */
-};
-
-static void
-write_one (const void *node, VISIT visit, void *arg)
-{
-  struct writer *w = arg;
-  const struct stats *const *s = node;
-
-  if (visit != postorder && visit != leaf)
-    return;
-  fputs (w->between, w->out);
-  w->between = json ? ",\n" : "";
-  if (json)
-    write_json (w->out, *s);
-  else
-    write_text (w->out, *s);
-}
-
-static void
-format_all (FILE *out)
-{
-  struct writer w = { out, "" };
-
-  if (json)
-    fprintf (out, JSON_HEAD ", \"cache\": \"%s\", \"disks\": [\n",
-             cache_mode_name (options.cache));
-  else
-    fprintf (out, TEXT_HEAD ", cache=%s\n", cache_mode_name (options.cache));
-  pthread_mutex_lock (&lock);
-  twalk_r (all, write_one, &w);
-  pthread_mutex_unlock (&lock);
-  if (json)
-    fputs ("\n]}\n", out);
+  stats_count (&s->waits[what].nr, 1);
+  stats_count (&s->waits[what].ns, stats_now (s) - begin);
 }
 
 /* ---- writing ---- */
@@ -317,76 +130,191 @@ write_to_log (char *text)
   }
 }
 
-static void
-write_to_file (const char *text, size_t length)
+/* Write the whole text, or say why not; "name" is for that. */
+static int
+write_text (int fd, const char *name, const char *text, size_t length)
 {
   size_t done = 0;
 
   while (done < length) {
-    ssize_t r = pwrite (file, text + done, length - done, done);
+    ssize_t r = pwrite (fd, text + done, length - done, done);
 
     if (r == -1 && errno == EINTR)
       continue;
     if (r <= 0) {
-      nbdkit_error ("stats=%s: writing: %m", options.stats);
-      break;
+      nbdkit_error ("stats=%s: writing %s: %m", options.stats, name);
+      return -1;
     }
     done += r;
   }
-  /* After, not before, so that who reads it meanwhile sees something. */
-  if (ftruncate (file, done) == -1)
-    nbdkit_error ("stats=%s: %m", options.stats);
+  return 0;
 }
 
-static void
-write_all (void)
+static int
+write_in_place (const char *text, size_t length)
 {
-  char *text = NULL;
-  size_t length;
-  FILE *out = open_memstream (&text, &length);
+  int r = write_text (file, options.stats, text, length);
 
-  if (out == NULL) {
+  /* After, not before, so that who reads it meanwhile sees something. */
+  if (r == 0 && (r = ftruncate (file, length)) == -1)
     nbdkit_error ("stats=%s: %m", options.stats);
-    return;
-  }
-  format_all (out);
-  if (fclose (out) == EOF)
-    nbdkit_error ("stats=%s: %m", options.stats);
-  else if (file == -1)
-    write_to_log (text);
-  else
-    write_to_file (text, length);
-  free (text);
+  return r;
 }
-
-/* ---- from beginning to end ---- */
 
 /* Whether the file may be overwritten: it could be somebody's disk. */
 static int
-check_file (const char *path)
+check_file (int fd)
 {
-  char head[sizeof JSON_HEAD + sizeof TEXT_HEAD] = "";
+  char head[STATS_HEAD] = "";
   struct stat st = { .st_mode = 0 };
 
-  if (fstat (file, &st) == -1 || !S_ISREG (st.st_mode)) {
+  if (fstat (fd, &st) == -1 || !S_ISREG (st.st_mode)) {
     nbdkit_error ("stats=%s: is not a regular file; use stats=- for the log",
-                  path);
+                  options.stats);
     return -1;
   }
-  if (pread (file, head, sizeof head - 1, 0) == -1) {
-    nbdkit_error ("stats=%s: %m", path);
+  if (pread (fd, head, sizeof head - 1, 0) == -1) {
+    nbdkit_error ("stats=%s: %m", options.stats);
     return -1;
   }
-  if (st.st_size == 0)
-    return 0;
-  if (strncmp (head, TEXT_HEAD, strlen (TEXT_HEAD)) == 0 ||
-      strncmp (head, JSON_HEAD, strlen (JSON_HEAD)) == 0)
+  if (st.st_size == 0 || stats_is_format (head))
     return 0;
   nbdkit_error ("stats=%s: there is a file that has something else than "
                 "statistics in it: not overwritten",
-                path);
+                options.stats);
   return -1;
 }
+
+/* The file that is to be replaced, if there is one: may it be?  A new one gets
+ * its mode.  O_NONBLOCK is for a FIFO.
+ */
+static int
+check_replaced (mode_t *mode)
+{
+  struct stat st;
+  int fd = open (path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  int r;
+
+  if (fd == -1 && errno == ENOENT)
+    return 0;
+  if (fd == -1) {
+    nbdkit_error ("stats=%s: %m", options.stats);
+    return -1;
+  }
+  r = check_file (fd);
+  if (r == 0 && fstat (fd, &st) == 0)
+    *mode = st.st_mode & 0777;
+  close (fd);
+  return r;
+}
+
+/* Write a file beside it, and give that its name: who reads it sees the old one
+ * or the new one, and all of it.
+ */
+static int
+replace_file (const char *text, size_t length)
+{
+  char *part;
+  mode_t mode = 0;
+  int fd, r = -1;
+
+  if (check_replaced (&mode) == -1)
+    return -1;
+  if (asprintf (&part, "%s.%ld", path, (long) getpid ()) == -1) {
+    nbdkit_error ("stats=%s: %m", options.stats);
+    return -1;
+  }
+  unlink (part);
+  fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd == -1) {
+    nbdkit_error ("stats=%s: a file beside it, which is to replace it: %s: %m",
+                  options.stats, part);
+    free (part);
+    return -1;
+  }
+  if (mode != 0)
+    fchmod (fd, mode);
+  if (write_text (fd, part, text, length) == 0 &&
+      (r = rename (part, path)) == -1)
+    nbdkit_error ("stats=%s: renaming %s: %m", options.stats, part);
+  if (r == -1)
+    unlink (part);
+  close (fd);
+  free (part);
+  return r;
+}
+
+struct list {
+  const struct stats **all;
+  size_t nr;
+};
+
+static void
+add_to_list (const void *node, VISIT visit, void *arg)
+{
+  struct list *list = arg;
+
+  if (visit == postorder || visit == leaf)
+    list->all[list->nr++] = *(const struct stats *const *) node;
+}
+
+/* All there are, sorted by name.  They stay, so they need no lock. */
+static int
+list_all (struct list *list)
+{
+  pthread_mutex_lock (&lock);
+  list->nr = 0;
+  list->all = calloc (nr_all + 1, sizeof *list->all);
+  if (list->all)
+    twalk_r (all, add_to_list, list);
+  pthread_mutex_unlock (&lock);
+  return list->all ? 0 : -1;
+}
+
+/* Returns the text, or NULL with errno set. */
+static char *
+text_of_all (size_t *length)
+{
+  char *text = NULL;
+  struct list list;
+  FILE *out;
+
+  if (list_all (&list) == -1)
+    return NULL;
+  out = open_memstream (&text, length);
+  if (out) {
+    stats_format (out, format, list.all, list.nr);
+    if (fclose (out) == EOF) {
+      free (text);
+      text = NULL;
+    }
+  }
+  free (list.all);
+  return text;
+}
+
+static int
+write_all (void)
+{
+  size_t length;
+  char *text = text_of_all (&length);
+  int r = 0;
+
+  if (text == NULL) {
+    nbdkit_error ("stats=%s: %m", options.stats);
+    return -1;
+  }
+  if (path)
+    r = replace_file (text, length);
+  else if (file != -1)
+    r = write_in_place (text, length);
+  else
+    write_to_log (text);
+  free (text);
+  return r;
+}
+
+/* ---- from beginning to end ---- */
 
 static void
 handle_signal (int sig)
@@ -410,31 +338,68 @@ listen_to_signal (void)
   sigaction (SIGUSR1, &act, NULL);
 }
 
-int
-stats_open (const char *path, bool as_json)
+/* It is written once now, so that what is wrong with the name or the folder is
+ * told now.
+ */
+static int
+open_replaced (const char *name)
 {
-  wanted = true;
-  listen_to_signal ();
-  json = as_json;
-  if (strcmp (path, "-") == 0)
-    return 0;
-  /* O_NONBLOCK for a FIFO. */
-  file = open (path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-               0666);
-  if (file == -1) {
-    nbdkit_error ("stats=%s: %m", path);
+  path = realpath (name, NULL);
+  if (path == NULL && errno == ENOENT)
+    path = strdup (name);
+  if (path == NULL) {
+    nbdkit_error ("stats=%s: %m", name);
     return -1;
   }
-  return check_file (path);
+  return write_all ();
+}
+
+static int
+open_in_place (const char *name)
+{
+  /* O_NONBLOCK for a FIFO. */
+  file = open (name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+               0666);
+  if (file == -1) {
+    nbdkit_error ("stats=%s: %m", name);
+    return -1;
+  }
+  return check_file (file);
+}
+
+int
+stats_open (const char *name, enum stats_format as, int seconds)
+{
+  wanted = true;
+  format = as;
+  interval = seconds;
+  listen_to_signal ();
+  if (strcmp (name, "-") == 0)
+    return 0;
+  return interval ? open_replaced (name) : open_in_place (name);
+}
+
+/* Wait to be asked, or for the time to come, which is then the next one. */
+static void
+wait_until_asked (struct timespec *next)
+{
+  if (interval == 0)
+    sem_wait (&asked);
+  else if (sem_clockwait (&asked, CLOCK_MONOTONIC, next) == -1 &&
+           errno == ETIMEDOUT)
+    next->tv_sec += interval;
 }
 
 static void *
 write_when_asked (void *arg)
 {
+  struct timespec next;
+
   pthread_setname_np (pthread_self (), "statistics");
+  clock_gettime (CLOCK_MONOTONIC, &next);
+  next.tv_sec += interval;
   while (true) {
-    if (sem_wait (&asked) == -1)
-      continue;
+    wait_until_asked (&next);
     if (atomic_load (&finishing))
       return NULL;
     write_all ();
@@ -453,7 +418,8 @@ stats_start (void)
   listening = err == 0;
   if (err) {
     errno = err;
-    nbdkit_debug ("stats=%s: no thread to wait for SIGUSR1: %m", options.stats);
+    nbdkit_error ("stats=%s: no thread to write them, but at the end: %m",
+                  options.stats);
   }
 }
 
@@ -483,4 +449,5 @@ stats_finish (void)
   all = NULL;
   if (file != -1)
     close (file);
+  free (path);
 }

@@ -1,5 +1,5 @@
-/* Statistics: what was done to each disk, written to a file or the log at
- * the end, and on SIGUSR1.
+/* Statistics: what was done to each disk, counted, and written to a file or
+ * the log at the end, on SIGUSR1, and every now and then if that is wanted.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -13,34 +13,38 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is counted.  The first few are requests; those with _BYTES after
- * them also count the bytes that were asked for.
+#include "options.h"
+
+/* What clients ask for.  The last two have no length that would say anything.
  */
-enum stats_counter {
-  STATS_READS,
-  STATS_READ_BYTES,
-  STATS_WRITES,
-  STATS_WRITTEN_BYTES,
-  STATS_ZEROES,
-  STATS_ZEROED_BYTES,
-  STATS_TRIMS,
-  STATS_TRIMMED_BYTES,
-  STATS_PREFETCHES,
-  STATS_PREFETCHED_BYTES,
-  STATS_FLUSHES,
+enum stats_request {
+  STATS_READ,
+  STATS_WRITE,
+  STATS_ZERO,
+  STATS_TRIM,
+  STATS_PREFETCH,
+  STATS_FLUSH,
   STATS_BLOCK_STATUS,
-  STATS_FAILED_REQUESTS,
-  STATS_WINDOWS,         /* sealed, and their turn to be dropped has come */
-  STATS_WINDOW_REQUESTS, /* added to them: extents before merging */
-  STATS_WINDOW_EXTENTS,  /* in them: extents after merging */
-  STATS_EVICTED_BYTES,   /* of windows, dropped */
-  STATS_SWEEPS,          /* of the whole file */
+  STATS_REQUESTS
+};
+
+/* What is waited for. */
+enum stats_wait {
   STATS_WRITEBACK_WAITS, /* for a window's writeback */
-  STATS_WRITEBACK_WAIT_NS,
-  STATS_HELD_BACK, /* writes that found the ring full */
-  STATS_HELD_BACK_NS,
+  STATS_HELD_BACK,       /* by writes that found the ring full */
+  STATS_WAITS
+};
+
+/* What else is counted. */
+enum stats_counter {
+  STATS_FAILED_REQUESTS,
+  STATS_WINDOWS,          /* sealed, and their turn to be dropped has come */
+  STATS_WINDOW_REQUESTS,  /* added to them: extents before merging */
+  STATS_WINDOW_EXTENTS,   /* in them: extents after merging */
+  STATS_EVICTED_BYTES,    /* of windows, dropped */
+  STATS_SWEEPS,           /* of the whole file */
   STATS_WRITEBACK_ERRORS, /* that the kernel reported to the evictor */
-  STATS_NR
+  STATS_COUNTERS
 };
 
 /* Jobs that are done by one instrument or another, see pagecache.h. */
@@ -51,19 +55,33 @@ enum stats_job {
   STATS_JOBS
 };
 
+struct stats_requests {
+  _Atomic uint64_t nr;
+  _Atomic uint64_t bytes; /* that were asked for */
+};
+
+struct stats_waits {
+  _Atomic uint64_t nr;
+  _Atomic uint64_t ns;
+};
+
 /* Of all disks that had this name, since the server started. */
 struct stats {
   char *name; /* constant */
-  _Atomic uint64_t counters[STATS_NR];
+  struct stats_requests requests[STATS_REQUESTS];
+  struct stats_waits waits[STATS_WAITS];
+  _Atomic uint64_t counters[STATS_COUNTERS];
   _Atomic (const char *) instruments[STATS_JOBS]; /* constant strings, NULL if
                                                    * the job is not done */
 };
 
 /* Have statistics written to "path", which "-" makes the log, and listen to
- * SIGUSR1.  A file that is there is overwritten only if it is empty or
+ * SIGUSR1.  With an "interval" in seconds that is not 0 they are written that
+ * often, too, and the file is always replaced as a whole, by rename(2), for the
+ * first time here.  A file that is there is overwritten only if it is empty or
  * statistics of before.  Returns 0, or -1 with nbdkit_error called.
  */
-int stats_open (const char *path, bool json);
+int stats_open (const char *path, enum stats_format format, int interval);
 
 /* Start to answer SIGUSR1.  To be called after nbdkit has forked. */
 void stats_start (void);
@@ -76,12 +94,29 @@ struct stats *stats_of (const char *name);
 /* Write them a last time, if anything was served, and free them. */
 void stats_finish (void);
 
-/* Count "n" more.  "s" may be NULL. */
+static inline void
+stats_count (_Atomic uint64_t *counter, uint64_t n)
+{
+  atomic_fetch_add_explicit (counter, n, memory_order_relaxed);
+}
+
+/* Count "n" more.  "s" may be NULL, here and below. */
 static inline void
 stats_add (struct stats *s, enum stats_counter what, uint64_t n)
 {
   if (s)
-    atomic_fetch_add_explicit (&s->counters[what], n, memory_order_relaxed);
+    stats_count (&s->counters[what], n);
+}
+
+/* Count a request of "bytes" bytes. */
+static inline void
+stats_add_request (struct stats *s, enum stats_request what, uint32_t bytes)
+{
+  if (s == NULL)
+    return;
+  stats_count (&s->requests[what].nr, 1);
+  if (bytes > 0)
+    stats_count (&s->requests[what].bytes, bytes);
 }
 
 /* A job is done by "instrument", a constant string, from now on. */
@@ -96,9 +131,7 @@ stats_set_instrument (struct stats *s, enum stats_job job,
 /* The time in ns from an arbitrary point; 0 if "s" is NULL. */
 uint64_t stats_now (const struct stats *s);
 
-/* Count one event in "what", and in the counter after it the ns that it took
- * since stats_now returned "begin".
- */
-void stats_add_time (struct stats *s, enum stats_counter what, uint64_t begin);
+/* Count a wait, and the ns that it took since stats_now returned "begin". */
+void stats_add_time (struct stats *s, enum stats_wait what, uint64_t begin);
 
 #endif /* FILE_STATS_H */

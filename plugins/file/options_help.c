@@ -1,0 +1,33 @@
+/* What "nbdkit file --help" tells of the parameters, one or two lines each.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include "options.h"
+
+const char options_help[] =
+  "[file=]FILENAME            The file or block device to serve.\n"
+  "dir=DIRECTORY, directory=DIRECTORY\n"
+  "                           A folder of files to serve, by export name.\n"
+  "fd=FD                      An inherited file descriptor to serve.\n"
+  "dirfd=FD                   An inherited folder to serve.\n"
+  "symlinks=follow|beneath|refuse\n"
+  "                           Whether a link in DIRECTORY leads to a file.\n"
+  "cache=default|none|preserve\n"
+  "                           Whether to leave the file in the page cache.\n"
+  "reduce-memory-pressure=BOOL\n"
+  "                           The same as cache=none.\n"
+  "fadvise=normal|random|sequential\n"
+  "                           Hint to the kernel's readahead.\n"
+  "cache-windows=N            Windows of a disk's ring (default 8).\n"
+  "cache-window-size=SIZE     Size of a window (default 2M).\n"
+  "cache-limit=SIZE           Page cache of all disks together (default "
+  "128M).\n"
+  "stats=FILE                 Write statistics of each disk at the end, and\n"
+  "                           on SIGUSR1 (\"-\": to the log).\n"
+  "stats-format=text|json|openmetrics\n"
+  "                           Their format (default text).\n"
+  "stats-interval=SECONDS     Write them so often, too.";
