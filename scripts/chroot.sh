@@ -6,6 +6,7 @@
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 work=${CHROOT_WORK:-}
+at_end=()       # commands to run outside when all in the namespaces has ended
 
 # running_suite: of this machine.
 running_suite ()
@@ -41,7 +42,7 @@ in_namespaces ()
 # unshare itself does not hear TERM; what it runs does, and then it ends.
 end_namespaces ()
 {
-  local status=$? i device file
+  local status=$? i device file command
 
   trap '' INT TERM
   set +e
@@ -57,6 +58,7 @@ end_namespaces ()
   losetup -nlO NAME,BACK-FILE | while read -r device file; do
     [[ $file != "$work"/* ]] || losetup -d "$device"
   done
+  for command in "${at_end[@]}"; do "$command"; done
   rm -rf --one-file-system "$work"
   exit "$status"
 }

@@ -141,7 +141,9 @@ mv "$tmp/in/${disks[0]}" "$tmp/image"
 gives_up 0 "${disks[0]}: there is no image $tmp/in/${disks[0]}"
 random_file "$tmp/in/${disks[0]}" 65536
 gives_up 0 "${disks[0]}: $tmp/in/${disks[0]} is not a qcow2 image, or is broken"
+truncate -s 600K "$tmp/image"
 mv "$tmp/image" "$tmp/in/${disks[0]}"
+gives_up 0 "${disks[0]}: $tmp/in/${disks[0]} is damaged"
 if [ "$(id -u)" = 0 ]; then
   chmod 600 "$tmp/in/${disks[0]}"
   chmod 711 "$tmp"

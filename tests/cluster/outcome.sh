@@ -1,0 +1,61 @@
+# How the cases speak: what passed and failed, and figures, which go to a file
+# of the build folder as well.
+# Sourced by what runs cases; $work/counts is what is counted at the end.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+
+tell ()
+{
+  echo "$*" | tee -a "$work/counts"
+}
+
+# figure TEXT: of the case that runs.
+figure ()
+{
+  echo "    $*" | tee -a "$built/results/$kind"
+}
+
+# check WHAT COMMAND...: passes if the command does.
+check ()
+{
+  if "${@:2}"; then
+    tell "PASS: $kind $case: $1"
+  else
+    tell "FAIL: $kind $case: $1"
+  fi
+}
+
+# equal EXPECTED GOT
+equal ()
+{
+  [ "$1" = "$2" ] || {
+    echo "    expected: $1; got: $2"
+    return 1
+  }
+}
+
+# within SECONDS COMMAND...: try it five times a second until it succeeds.
+within ()
+{
+  local end=$((SECONDS + $1))
+
+  until "${@:2}"; do
+    [ $SECONDS -lt $end ] || return 1
+    sleep 0.2
+  done
+}
+
+# total: the last line, and whether nothing failed.
+total ()
+{
+  local passed failed skipped
+
+  touch "$work/counts"
+  passed=$(grep -c '^PASS' "$work/counts" || :)
+  failed=$(grep -c '^FAIL' "$work/counts" || :)
+  skipped=$(grep -c '^SKIP' "$work/counts" || :)
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+}
