@@ -1,31 +1,43 @@
-# Control groups of the test's own: a tree in each hierarchy of cgroup v1 that
-# looks like all there is from inside, and goes away with what was made in it.
+# Control groups of the test's own: a tree in each hierarchy of cgroup v1, below
+# the group that it was started in, that looks like all there is from inside, and
+# goes away with what was made in it.
 # Sourced after scripts/chroot.sh, for its $work.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
-# hierarchies: where each is mounted.
+# hierarchies: where each is mounted, and with which options.
 hierarchies ()
 {
-  awk '{ for (i = 7; $i != "-"; i++); if ($(i + 1) == "cgroup") print $5 }' \
-    /proc/self/mountinfo
+  awk '{ for (i = 7; $i != "-"; i++); if ($(i + 1) == "cgroup") print $5, $NF }' \
+    /proc/self/mountinfo | sed 's/ rw,/ /'
+}
+
+# own_trees: the folder for it in each.
+own_trees ()
+{
+  local at options
+
+  hierarchies | while read -r at options; do
+    echo "$at$(sed -n "s/^[0-9]*:$options:\/*/\//p" /proc/self/cgroup)/${work##*/}"
+  done
 }
 
 # enter_cgroups: this process, and all that it starts.
 enter_cgroups ()
 {
-  local at tree file
+  local trees tree file
 
-  hierarchies | grep -q '/memory$' ||
+  hierarchies | grep -q '/memory ' ||
     die "needs the memory controller of cgroup v1, in /sys/fs/cgroup/memory"
-  for at in $(hierarchies); do
-    tree=$at/${work##*/}
+  # All at first: once it is in one, that is its own group there.
+  mapfile -t trees < <(own_trees)
+  for tree in "${trees[@]}"; do
     mkdir -p "$tree"
     # Without these nothing may enter.
     for file in cpuset.cpus cpuset.mems; do
-      [ ! -e "$tree/$file" ] || cat "$at/$file" >"$tree/$file"
+      [ ! -e "$tree/$file" ] || cat "$tree/../$file" >"$tree/$file"
     done
     echo 0 >"$tree/cgroup.procs"
   done
@@ -36,10 +48,7 @@ mount_cgroups ()
 {
   local at options
 
-  for at in $(hierarchies); do
-    options=$(awk -v at="$at" '$5 == at { print $NF; exit }' /proc/self/mountinfo)
-    echo "$at ${options#rw,}"
-  done >"$work/hierarchies"
+  hierarchies >"$work/hierarchies"
   umount --recursive --lazy /sys/fs/cgroup
   mount -t tmpfs none /sys/fs/cgroup
   while read -r at options; do
@@ -49,13 +58,12 @@ mount_cgroups ()
   done <"$work/hierarchies"
 }
 
-# remove_cgroups: when all that was in them has ended.
+# remove_cgroups: from outside, when all that was in them has ended.
 remove_cgroups ()
 {
-  local at
+  local tree
 
-  for at in $(hierarchies); do
-    [ ! -d "$at/${work##*/}" ] || find "$at/${work##*/}" -depth -type d \
-      -exec rmdir {} +
+  for tree in $(own_trees); do
+    [ ! -d "$tree" ] || find "$tree" -depth -type d -exec rmdir {} +
   done
 }

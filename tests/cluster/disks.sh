@@ -25,12 +25,17 @@ make_volume ()
   mount -t "$2" "$device" "$volumes/$1"
 }
 
-# make_disk VOLUME NAME FORMAT MIB: three quarters of it data.  FORMAT may be
-# sparse: raw, with holes.
+# make_disk VOLUME NAME FORMAT MIB: three quarters of it data; if it is not there
+# yet.  FORMAT may be sparse: raw, with holes.
 make_disk ()
 {
-  local raw=$work/raw file=$volumes/$1/$2
+  local raw=$work/memory/raw file=$volumes/$1/$2
 
+  [ ! -e "$file" ] || return 0
+  mountpoint -q "$work/memory" || {
+    mkdir -p "$work/memory"
+    mount -t tmpfs none "$work/memory"
+  }
   head -c $(($4 * 3 / 4))M /dev/urandom >"$raw"
   truncate -s "$4M" "$raw"
   mkdir -p "$work/sums"

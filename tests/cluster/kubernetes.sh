@@ -8,7 +8,7 @@
 # shellcheck shell=bash disable=SC2154
 
 node=10.244.0.1
-pods_mib=1536           # memory of the node that pods may have, all together
+pods_mib=1024           # memory of the node that pods may have, all together
 
 kubectl ()
 {

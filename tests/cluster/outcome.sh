@@ -36,15 +36,17 @@ equal ()
   }
 }
 
-# within SECONDS COMMAND...: try it five times a second until it succeeds.
+# within SECONDS COMMAND...: try it five times a second until it succeeds.  What
+# counts is how often: all of this may be frozen for a while.
 within ()
 {
-  local end=$((SECONDS + $1))
+  local i
 
-  until "${@:2}"; do
-    [ $SECONDS -lt $end ] || return 1
+  for ((i = 0; i < $1 * 5; i++)); do
+    ! "${@:2}" || return 0
     sleep 0.2
   done
+  return 1
 }
 
 # total: the last line, and whether nothing failed.

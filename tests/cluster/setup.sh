@@ -88,7 +88,7 @@ build_kube ()
   version=$(sed -n 's/^require k8s.io\/kubernetes //p' "$here/kube/go.mod")
   mkdir -p "$built/kube" "$built/bin"
   cp "$here"/kube/* "$built/kube/"
-  cd "$built/kube"
+  cd "$built/kube" || return
   export GOFLAGS='-mod=mod -modcacherw -buildvcs=false' GOTOOLCHAIN=local \
     GOMODCACHE=$built/go/mod GOCACHE=$built/go/build GOGC=400
   go mod tidy

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# What scripts/test-cluster takes, without a cluster: cases by their names, of
+# the kind that is wanted; and how it counts.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+
+script=$srcdir/../scripts/test-cluster
+
+# answers STATUS TEXT ARGUMENT...: as it does without doing anything.
+answers ()
+{
+  local status=0
+
+  limited "$script" "${@:3}" >"$tmp/log" 2>&1 || status=$?
+  [ "$status" = "$1" ] || fail "${*:3}: status $status"
+  grep -qF -- "$2" "$tmp/log" || fail "${*:3}: does not say $2"
+}
+
+answers 0 'usage: scripts/test-cluster' --help
+answers 0 'usage: scripts/test-cluster' -h
+answers 0 'a pod is deleted in the middle' --list
+answers 0 'a task is requeued in the middle' --list
+answers 0 'a task is requeued in the middle' --list slurm
+! grep -q 'a pod' "$tmp/log" || fail 'a pod, in Slurm'
+answers 2 'no case requeue, see --list' kubernetes requeue
+answers 2 'no case nonsense, see --list' nonsense
+answers 2 'unknown argument: --nonsense' --nonsense
+answers 2 '--build-dir needs an argument' --build-dir
+
+work=$tmp kind=kubernetes built=$tmp
+export work kind built
+# shellcheck source=cluster/outcome.sh
+. "$srcdir/cluster/outcome.sh"
+case=job
+check 'it is so' equal 1 1 >"$tmp/log"
+[ "$(total)" = '1 passed, 0 failed, 0 skipped' ] || fail "one: $(total)"
+check 'it is not so' equal 1 2 >"$tmp/log"
+grep -qxF 'FAIL: kubernetes job: it is not so' "$tmp/log" || fail 'not told'
+status=0
+last=$(total) || status=$?
+[ "$status-$last" = '1-1 passed, 1 failed, 0 skipped' ] ||
+  fail "two: $last (status $status)"
+rm "$tmp/counts"
+! total >"$tmp/log" || fail 'nothing was run, and all is well'
