@@ -100,7 +100,10 @@ cached ()
 
 nothing_cached ()
 {
-  equal 0 "$(cached "$1")"
+  equal 0 "$(cached "$1")" || {
+    fincore "$volumes/$1"/*
+    return 1
+  }
 }
 
 # ---- while it runs ----

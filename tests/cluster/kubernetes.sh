@@ -115,6 +115,8 @@ started ()
 {
   "${@:2}" >>"$run/$1.log" 2>&1 </dev/null &
   echo $! >"$run/$1.pid"
+  # Not to be told of when it is killed.
+  disown
 }
 
 start_kubernetes ()
@@ -181,7 +183,7 @@ start_kubelet ()
 # node_is Ready, or NotReady
 node_is ()
 {
-  kubectl get nodes --no-headers 2>/dev/null | grep -q " $1 "
+  kubectl get node node1 --no-headers 2>/dev/null | grep -q " $1 "
 }
 
 # claim VOLUME: as images-VOLUME, a volume of this node.
