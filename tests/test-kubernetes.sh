@@ -135,6 +135,12 @@ eventually 5 gone "$(<"$tmp/copy")" || fail 'nbdcopy goes on'
 nothing_left
 same "$tmp/raw.2" "$tmp/out/${disks[2]%.*}.raw"
 
+# When it fails, with a server that is killed as it starts, too.
+printf '#!/bin/sh\nkill -KILL $$\n' >"$tmp/bin/nbdkit"
+! PATH=$tmp/bin:$PATH convert 2 || fail 'it succeeds without a server'
+nothing_left
+same "$tmp/raw.2" "$tmp/out/${disks[2]%.*}.raw"
+
 # What cannot be converted, now or later.
 gives_up ${#disks[@]} "line $((${#disks[@]} + 1)): is not in the list"
 mv "$tmp/in/${disks[0]}" "$tmp/image"
