@@ -121,7 +121,12 @@ for ((i = 0; i < 200; i++)); do
   kill -USR1 "$server"
   [ "$(tail -n 1 "$stats")" = '# EOF' ] || fail 'half of the file was read'
 done
-# What somebody puts in its place is theirs; then it is gone again.
+ask read 33554432 4096
+kill -USR1 "$server"
+eventually 10 reads 3 || fail 'nothing after many signals'
+# What somebody puts in its place is theirs; then it is gone again.  Not while it
+# is being written.
+sleep 0.2
 printf 'not statistics' >"$tmp/text"
 mv "$tmp/text" "$stats"
 ask read 33554432 4096
@@ -131,7 +136,7 @@ eventually 10 says 'something else than statistics in it: not overwritten' ||
   fail 'nothing about a file that is something else'
 [ "$(cat "$stats")" = 'not statistics' ] || fail 'it was overwritten'
 rm "$stats"
-eventually 10 reads 3 || fail 'it does not come back'
+eventually 10 reads 4 || fail 'it does not come back'
 client_stop
 stop_nbdkit
 [ "$(echo "$stats"*)" = "$stats" ] || fail "left: $(echo "$stats"*)"

@@ -388,6 +388,9 @@ wait_until_asked (struct timespec *next)
   else if (sem_clockwait (&asked, CLOCK_MONOTONIC, next) == -1 &&
            errno == ETIMEDOUT)
     next->tv_sec += interval;
+  /* Signals that came meanwhile are all answered by what is written now. */
+  while (sem_trywait (&asked) == 0)
+    ;
 }
 
 static void *
