@@ -2,9 +2,10 @@
  *
  *   residency FILE      print how many now
  *   residency -w FILE [PAGES]
- *                       look every 2 ms until SIGTERM, then print the most;
- *                       what is more than PAGES counts from when it has been
- *                       no more for the first time, or at the end
+ *                       look every 2 ms until SIGTERM (less often where a look
+ *                       takes longer than that), then print the most; what is
+ *                       more than PAGES counts from when it has been no more
+ *                       for the first time, or at the end
  *   residency -d FILE   write the file back and drop its pages
  *   residency -m FILE   print a 1 for each page that is, a 0 for each that is
  *                       not
@@ -118,21 +119,34 @@ count (int fd)
   return count_by_mincore (fd);
 }
 
+/* Nanoseconds of a clock that only goes forward. */
+static int64_t
+now (void)
+{
+  struct timespec t;
+
+  clock_gettime (CLOCK_MONOTONIC, &t);
+  return t.tv_sec * INT64_C (1000000000) + t.tv_nsec;
+}
+
+/* At most half of a CPU's time is for looking, for others are to be watched. */
 static uint64_t
 watch (int fd, uint64_t at_first)
 {
-  const struct timespec nap = { .tv_nsec = 2000000 };
   struct sigaction sa = { .sa_handler = finish };
   uint64_t n = 0, most = 0;
+  int64_t began, took;
   bool counts = false;
 
   sigaction (SIGTERM, &sa, NULL);
   while (!finished) {
+    began = now ();
     n = count (fd);
     counts = counts || n <= at_first;
     if (counts && n > most)
       most = n;
-    nanosleep (&nap, NULL);
+    took = now () - began;
+    usleep (took < 2000000 ? 2000 : took / 1000);
   }
   return counts ? most : n;
 }

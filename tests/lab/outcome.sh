@@ -20,11 +20,11 @@ outcome ()
     $1 == "oops" { tell("FAIL", "the kernel says: " $2) }
     $1 == "status" && $2 != 0 { tell("FAIL", "it ended with status " $2) }
     $1 == "end" { ended = 1 }
-    $1 == "seconds" { seconds = $2 }
+    $1 == "seconds" { took = $2 " s, " $3 " s of CPU" }
     END {
       if (!ended)
         tell("FAIL", "the machine did not come to the end of the job")
-      print "----: " at ": " seconds " s"
+      print "----: " at ": " took
     }' "$3" | tee -a "$work/counts"
 }
 
