@@ -59,10 +59,11 @@ for line in '| 6.1 | 6.1.0-1 | 1.2.3 |' \
 done
 
 # Each job of the list is one that there is.
-grep -v '^#' "$srcdir/lab/jobs" | while read -r name seconds oldest script _; do
+grep -v '^#' "$srcdir/lab/jobs" | while read -r name seconds oldest parts; do
   [ -n "$name" ] || continue
-  if ! [ "$seconds" -gt 0 ] || [ ! -e "$srcdir/lab/$script.sh" ]; then
-    fail "tests/lab/jobs: $name"
-  fi
-  [[ $oldest =~ ^[0-9]+\.[0-9]+$ ]] || fail "tests/lab/jobs: $name: $oldest"
+  [ "$seconds" -gt 0 ] || fail "tests/lab/jobs: $name: $seconds"
+  [[ $oldest =~ ^([0-9]+\.[0-9]+|-)$ ]] || fail "tests/lab/jobs: $name: $oldest"
+  while read -r script _; do
+    [ -e "$srcdir/lab/$script.sh" ] || fail "tests/lab/jobs: $name: $script"
+  done <<<"${parts// + /$'\n'}"
 done

@@ -1,7 +1,7 @@
 # A job of the lab: what is promised of a place, one property after the other,
-# by the stock plugin and by ours.
+# by the stock plugin (not if alone) and by ours.
 #
-#   cell PLACE [PROPERTY...]
+#   cell PLACE [alone] [PROPERTY...]
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,8 +14,10 @@
 # shellcheck source=measure.sh
 . "$srcdir/lab/measure.sh"
 
-place=$1
-properties=("${@:2}")
+place=$1 alone=''
+shift
+[ "${1:-}" != alone ] || { alone=yes; shift; }
+properties=("$@")
 [ ${#properties[@]} -gt 0 ] ||
   properties=(copy left peak-writing peak-reading preserve block-status zero
     space)
@@ -25,6 +27,8 @@ make_source
 
 declare -A seen
 for property in "${properties[@]}"; do
+  seen[$property]=-
+  [ -z "$alone" ] || continue
   began=$SECONDS
   "property_$property" "$stock"
   seen[$property]=$value

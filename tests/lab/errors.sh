@@ -2,7 +2,7 @@
 # the device mapper.  What was acknowledged and flushed is there, or a write or
 # the flush has failed.
 #
-#   errors flakey|error ext4|xfs|raw HISTORIES
+#   errors flakey|error ext4|xfs|raw HISTORIES [alone]
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -108,8 +108,11 @@ many ()
   value="$silent silent of $all_lost losses, $all_told of $histories told"
 }
 
-many "$stock"
-of_stock=$value
+of_stock=-
+[ "${4:-}" = alone ] || {
+  many "$stock"
+  of_stock=$value
+}
 many "$ours"
 as_promised [ $silent = 0 ]
 result row "$place" errors "$value" "$of_stock" "$kept"

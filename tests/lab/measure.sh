@@ -342,7 +342,7 @@ slow_writes ()
   stop_nbdkit
 }
 
-# Small ones in ten ways, through two servers and past them, for 10 seconds: see
+# Small ones in ten ways, through two servers and past them, for 6 seconds: see
 # stale-map.c.
 quick_writes ()
 {
@@ -356,7 +356,7 @@ quick_writes ()
   first=$job
   start_nbdkit file "dir=$folder/stale"
   status=0
-  timeout --foreground 10 "$builddir/stale-map" 1000000 1 "$tmp/sock" \
+  timeout --foreground 6 "$builddir/stale-map" 1000000 1 "$tmp/sock" \
     "$tmp/other" "$folder/stale" "${files[@]}" >"$tmp/out" 2>&1 || status=$?
   stop_nbdkit
   kill "$first"
