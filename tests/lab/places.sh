@@ -80,7 +80,7 @@ file_system ()
 # file_system_on DEVICE TYPE [SIZE]
 file_system_on ()
 {
-  local type=$2 mkfs=(mkfs."$2")
+  local type=$2 mkfs=(mkfs."$2") options=defaults
 
   case $type in
     ext?) mkfs+=(-q -F -E lazy_itable_init=1) ;;
@@ -98,7 +98,9 @@ file_system_on ()
   folder=$tmp/$place
   mkdir -p "$folder"
   mounts+=("$folder")
-  mount -t "$type" "$1" "$folder" || fail "cannot mount $type"
+  # Or each page is a request of FUSE's.
+  [ "$type" != ntfs-3g ] || options=big_writes
+  mount -t "$type" -o "$options" "$1" "$folder" || fail "cannot mount $type"
   target=$folder/disk
   read_ahead_of=$folder
 }
