@@ -329,7 +329,7 @@ slow_writes ()
   preallocated
   serve "$1"
   client_start "$uri"
-  for i in {1..20}; do
+  for i in {1..10}; do
     preallocated
     dd if="$source" of="$target" bs=16M count=1 seek=$((i % 4)) \
       conv=notrunc status=none &
@@ -368,7 +368,7 @@ property_block-status ()
 {
   [ -n "$folder" ] || { value='no holes'; kept=; return; }
   slow_writes "$1"
-  value="$wrong of 20 slow writes"
+  value="$wrong of 10 slow writes"
   as_promised [ $wrong = 0 ]
   quick_writes "$1"
   case $status-$(<"$tmp/out") in
