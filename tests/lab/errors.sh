@@ -25,6 +25,8 @@ result nbdkit "$("$stock" --version)"
 new_disk
 low=$disk
 sectors=$(blockdev --getsz "$low")
+# The client's model is as large as the device.
+[ "$type" != raw ] || sectors=$((2 * writes * request / 512))
 device=/dev/mapper/$name
 works="0 $sectors linear $low 0"
 case $mode in
