@@ -14,11 +14,13 @@ disk ()
 # What makes emulation cheaper.  To copy memory, the kernel and libc choose the
 # instructions that are fastest on a real CPU, of which qemu emulates each byte
 # for itself; without erms and fsrm they take others.  la57 is a fifth level of
-# page tables.  The TSC would be cheaper to read than a timer, but on a busy
-# machine Linux measures it wrong, and time flies; nor is it to find out whether
-# the timer works (no_timer_check), for there it may seem not to.
+# page tables.
+#
+# On a busy machine Linux measures the TSC wrong, and then time flies, and it may
+# seem that the timer does not work: neither is to be tried.
 machine_cpu=max,-erms,-fsrm,-la57
-parameters='console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check'
+parameters='console=ttyS0 quiet panic=-1 mitigations=off audit=0'
+parameters+=' tsc=unstable clocksource=hpet no_timer_check'
 
 # machine KERNEL JOB SECONDS RESULTS CONSOLE: until it powers off, or the time
 # is over.  Its disks are not written to: the changes go to files in TMPDIR,
