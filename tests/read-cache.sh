@@ -41,7 +41,7 @@ watched ()
 {
   local file=$1 limit=$2 most watcher
 
-  "$builddir/residency" -w "$file" $((limit / page * 3 / 4)) >"$tmp/most" &
+  "$builddir/residency" -w "$file" $((limit * 3 / 4 / page)) >"$tmp/most" &
   watcher=$!
   pids+=("$watcher")
   eventually 10 catches_term "$watcher" || fail 'nobody watches'

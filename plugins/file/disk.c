@@ -115,12 +115,13 @@ knows_seek_hole (struct disk *d, int fd)
   return lseek (fd, size > 0 ? size - 1 : 0, SEEK_HOLE) >= 0 || errno == ENXIO;
 }
 
-static bool
-is_on_tmpfs (int fd)
+/* The magic number of the file system, see <linux/magic.h>; 0 = not known. */
+static uint32_t
+magic_of (int fd)
 {
   struct statfs fs;
 
-  return fstatfs (fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+  return fstatfs (fd, &fs) == 0 ? (uint32_t) fs.f_type : 0;
 }
 
 /* Whether the file has a page cache that can be emptied. */
@@ -128,17 +129,14 @@ static bool
 has_page_cache (const struct disk *d, int fd)
 {
   const char *why = d->is_tmpfs ? "tmpfs" : NULL;
-  struct statfs fs;
   struct statx stx;
 
   if (d->id.is_block)
     return true;
-  if (fstatfs (fd, &fs) == 0) {
-    if (fs.f_type == RAMFS_MAGIC)
-      why = "ramfs";
-    else if (fs.f_type == HUGETLBFS_MAGIC)
-      why = "hugetlbfs";
-  }
+  if (d->magic == RAMFS_MAGIC)
+    why = "ramfs";
+  else if (d->magic == HUGETLBFS_MAGIC)
+    why = "hugetlbfs";
   if (statx (fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
       (stx.stx_attributes & STATX_ATTR_DAX))
     why = "DAX";
@@ -307,7 +305,9 @@ disk_new (int fd, const char *name)
   d->stats = stats_of (name);
   extent_map_init (&d->map);
   wberr_init (&d->errors, reopen (fd, O_RDONLY));
-  pagecache_init (&d->pages, fd);
+  d->magic = magic_of (fd);
+  d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
+  pagecache_init (&d->pages, d->magic);
   d->direct.fd = -1;
   atomic_store (&d->direct_state, NOT_TRIED);
   atomic_store (&d->direct_reads, 0);
@@ -315,8 +315,6 @@ disk_new (int fd, const char *name)
   atomic_store (&d->direct_leaks, false);
   if (d->id.is_block)
     probe_block_device (d, fd);
-  else
-    d->is_tmpfs = is_on_tmpfs (fd);
   d->can_seek_hole = !d->id.is_block && knows_seek_hole (d, fd);
 
   if (add_evictor (d, fd, d->id.dev) == -1) {

@@ -37,6 +37,7 @@ struct disk {
 
   uint32_t sector_size;  /* bytes; of a block device, else 1 */
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
+  uint32_t magic;        /* of the file system, see <linux/magic.h> */
   bool rotational;
   bool is_tmpfs;
   bool is_thin;       /* see thin.h */

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "pagecache.h"
@@ -78,10 +77,9 @@ found_deaf (struct pagecache *pc)
  * pages whose writeback has failed.
  */
 void
-pagecache_init (struct pagecache *pc, int fd)
+pagecache_init (struct pagecache *pc, uint32_t magic)
 {
-  struct statfs fs;
-  bool overlay = fstatfs (fd, &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC;
+  const bool overlay = magic == OVERLAYFS_SUPER_MAGIC;
 
   atomic_init (&pc->lessons, 0);
   atomic_init (&pc->count, overlay ? USELESS : UNPROVEN);

@@ -44,7 +44,8 @@ struct pagecache {
                              * clean, and can be dropped */
 };
 
-void pagecache_init (struct pagecache *pc, int fd);
+/* "magic" is of the file's file system, see <linux/magic.h>. */
+void pagecache_init (struct pagecache *pc, uint32_t magic);
 
 /* ---- writeback and dropping ---- */
 
