@@ -61,17 +61,21 @@ client_stop
 copies 'on an old kernel'
 
 # Without cachestat nobody counts pages, and sweeps are made on suspicion.  They
-# undo no readahead: each byte is read once.
+# undo no readahead: each byte is read once.  On a busy machine one or the other
+# reader may be so late that its readahead is gone; not three times in a row,
+# which it is if sweeps spare nothing.
 under=("$builddir/without-cachestat")
 random_file "$tmp/large" 268435456
-drop "$tmp/large"
-start_nbdkit -r file "$tmp/large" cache=none
-limited nbdcopy --connections=1 --request-size=1048576 "$uri" null:
-bytes=$(sed -n 's/^read_bytes: //p' "/proc/$server/io")
-stop_nbdkit
-[ "$bytes" -ge 268435456 ] || fail "only $bytes bytes were read"
-[ "$bytes" -le $((268435456 * 11 / 10)) ] ||
-  fail "$bytes bytes were read from the disk, of 268435456"
+for i in 1 2 3; do
+  drop "$tmp/large"
+  start_nbdkit -r file "$tmp/large" cache=none
+  limited nbdcopy --connections=1 --request-size=1048576 "$uri" null:
+  bytes=$(sed -n 's/^read_bytes: //p' "/proc/$server/io")
+  stop_nbdkit
+  [ "$bytes" -ge 268435456 ] || fail "only $bytes bytes were read"
+  [ "$bytes" -gt $((268435456 * 11 / 10)) ] || break
+  [ "$i" -lt 3 ] || fail "$bytes bytes were read from the disk, of 268435456"
+done
 rm "$tmp/large"
 
 # Without cachestat: mincore answers, and windows are dropped once each.
