@@ -11,6 +11,7 @@ import time
 from pagecache import PAGE, File
 
 PATIENCE = 20       # seconds, for a server to listen
+SO_ACCEPTCON = 0x10000      # in /proc/net/unix, of a socket that listens
 OURS = "file_windowed=yes"
 
 
@@ -79,6 +80,15 @@ def is_ours(command):
 
 # ---- servers
 
+def listens(sock):
+    """Whether somebody listens on this Unix socket.  Its file is there a bit
+    before; and asking by connecting would be a client more."""
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
+        return any(words[7] == sock and int(words[3], 16) & SO_ACCEPTCON
+                   for words in (line.split() for line in f)
+                   if len(words) == 8 and words[0] != "Num")
+
+
 class Server:
     """A process that serves on a Unix socket, from when it listens until it is
     stopped, by its process id."""
@@ -89,7 +99,7 @@ class Server:
             os.unlink(sock)
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         end = time.monotonic() + PATIENCE
-        while not os.path.exists(sock):
+        while not listens(sock):
             if self.process.poll() is not None or time.monotonic() > end:
                 self.stop()
                 raise Failure(f"the server did not start: {' '.join(command)}")
