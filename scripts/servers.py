@@ -84,9 +84,11 @@ def listens(sock):
     """Whether somebody listens on this Unix socket.  Its file is there a bit
     before; and asking by connecting would be a client more."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
-        return any(words[7] == sock and int(words[3], 16) & SO_ACCEPTCON
-                   for words in (line.split() for line in f)
-                   if len(words) == 8 and words[0] != "Num")
+        next(f)
+        return any(len(words) == 8 and words[7] == sock
+                   and int(words[3], 16) & SO_ACCEPTCON
+                   for words in (line.rstrip("\n").split(None, 7)
+                                 for line in f))
 
 
 class Server:
