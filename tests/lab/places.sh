@@ -86,7 +86,7 @@ file_system_on ()
     ext?) mkfs+=(-q -F -E lazy_itable_init=1) ;;
     btrfs | f2fs | xfs) mkfs+=(-q -f) ;;
     vfat) mkfs+=(-F 32) ;;
-    ntfs3 | ntfs-3g) mkfs=(mkfs.ntfs -q -f -F) ;;
+    ntfs | ntfs3 | ntfs-3g) mkfs=(mkfs.ntfs -q -f -F) ;;
   esac
   case $type in
     ntfs-3g) ;;
@@ -112,6 +112,7 @@ place_btrfs () { file_system btrfs; }
 place_f2fs () { file_system f2fs; }
 place_vfat () { file_system vfat; }
 place_exfat () { file_system exfat; }
+place_ntfs () { file_system ntfs; }
 place_ntfs3 () { file_system ntfs3; }
 place_ntfs-3g () { file_system ntfs-3g; }
 
