@@ -155,11 +155,12 @@ serve ()
 }
 
 # One copy in with a flush and one without, and two out; what is seen of them is
-# several properties.
+# several properties.  $copied tells whether they came to their end.
 copies ()
 {
   local bytes
 
+  copied=''
   fresh
   serve "$1"
   watched patient nbdcopy --flush --connections=$connections "$source" "$uri"
@@ -187,6 +188,7 @@ copies ()
   bytes=$(settled)
   left_reading=$((bytes > left_reading ? bytes : left_reading))
   stop_nbdkit
+  copied=yes
 }
 
 property_copy ()
@@ -199,6 +201,7 @@ property_copy ()
 # Of what the copies have seen.
 property_left ()
 {
+  [ -n "$copied" ] || { value=-; kept=; return; }
   value="$left_writing written, $left_unflushed without a flush"
   value+=", $left_reading read"
   as_promised [ $((left_writing + left_unflushed + left_reading)) = 0 ]
@@ -208,12 +211,14 @@ in_flight=$((connections * threads * request))
 
 property_peak-writing ()
 {
+  [ -n "$copied" ] || { value=-; kept=; return; }
   value=$(mebibytes "$peak_writing")
   as_promised [ $((peak_writing * page)) -le $((32 * MiB + in_flight)) ]
 }
 
 property_peak-reading ()
 {
+  [ -n "$copied" ] || { value=-; kept=; return; }
   value=$(mebibytes "$peak_reading")
   as_promised [ $((peak_reading * page)) -le \
     $((32 * MiB + in_flight + connections * 2 * $(read_ahead))) ]
