@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# cache-limit= bounds the page cache of all disks of a server together: 16 disks
+# that are read and written at once have no more than that, 256 KiB each, and
+# their requests in flight; with a larger limit they have more.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need fio cachestats
+
+disks=16
+page=$(getconf PAGESIZE)
+mkdir "$tmp/dir"
+for ((i = 0; i < disks; i++)); do
+  random_file "$tmp/dir/$i" $((32 * 1048576))
+  drop "$tmp/dir/$i"
+done
+
+# Each disk's own job, since the engine takes one address a job.
+jobs ()
+{
+  local i
+
+  printf '[global]\nioengine=nbd\nbs=64k\niodepth=2\ntime_based\nruntime=4\n'
+  printf 'size=32m\nrw=rw\n'
+  for ((i = 0; i < disks; i++)); do
+    printf '[%s]\nuri=nbd+unix:///%s?socket=%s/sock\n' "$i" "$i" "$tmp"
+  done
+}
+
+all_resident ()
+{
+  local i sum=0
+
+  for ((i = 0; i < disks; i++)); do
+    sum=$((sum + $("$builddir/residency" "$tmp/dir/$i")))
+  done
+  echo $((sum * page))
+}
+
+# most LIMIT: the most that was seen in the page cache, once all were busy.
+# Without readahead, which is the kernel's to bound.
+most ()
+{
+  local load most=0 now
+
+  start_nbdkit --threads 2 file "dir=$tmp/dir" cache=none fadvise=random \
+    "cache-limit=$1"
+  jobs >"$tmp/jobs"
+  fio "$tmp/jobs" >"$tmp/fio" 2>&1 &
+  load=$!
+  pids+=("$load")
+  sleep 1
+  while kill -0 "$load" 2>/dev/null; do
+    now=$(all_resident)
+    [ "$now" -le "$most" ] || most=$now
+  done
+  wait "$load" || fail "fio: $(<"$tmp/fio")"
+  stop_nbdkit
+  echo "$most" >"$tmp/most"
+}
+
+most 8M
+least=$(<"$tmp/most")
+allowed=$((8 * 1048576 + disks * (262144 + 2 * 65536)))
+[ "$least" -gt 0 ] || fail 'nothing was seen in the page cache'
+[ "$least" -le "$allowed" ] ||
+  fail "cache-limit=8M: $least bytes were cached, not $allowed at most"
+most 1G
+[ "$(<"$tmp/most")" -gt "$allowed" ] ||
+  fail "cache-limit=1G: only $(<"$tmp/most") bytes were cached: this is no test"
