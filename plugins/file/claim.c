@@ -260,7 +260,7 @@ claim_spared (struct claims *cs, struct extent_set *spared)
 bool
 claim_may_be_newer (struct claims *cs, uint64_t offset, uint64_t length)
 {
-  return cs->keep_all || ring_overlaps (cs->writes, offset, length) ||
+  return cs->keep_all || !ring_is_empty (cs->writes) ||
          extent_set_overlaps (&cs->failed, offset, length) ||
          wberr_is_written (cs->errors, offset, length);
 }

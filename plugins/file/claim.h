@@ -122,8 +122,9 @@ void claim_dropped (struct claims *cs, const struct extent_set *set);
  */
 bool claims_overflowed (struct claims *cs);
 
-/* Whether a range may have something in memory that the disk has not.  Lock
- * held.
+/* Whether a range may have something in memory that the disk has not, or
+ * anything is being written: a direct read would wait for the file's lock then.
+ * Lock held.
  */
 bool claim_may_be_newer (struct claims *cs, uint64_t offset, uint64_t length);
 

@@ -339,15 +339,15 @@ evictor_wrote (struct evictor *ev, struct evictor_write *w,
                struct wberr_write *r, uint64_t offset, uint64_t length,
                bool all)
 {
-  const bool has_place = w->credit > 0;
+  const uint64_t credit = w->credit;
   bool sealed;
 
   pthread_mutex_lock (&ev->rings.lock);
   worker_mark_active (&ev->worker);
-  sealed = rings_add_written (&ev->rings, offset, length, w->credit, r->mark);
+  sealed = rings_add_written (&ev->rings, offset, length, credit, r->mark);
   w->credit = 0;
-  if (has_place)
-    flow_leave (&ev->rings.flow);
+  if (credit > 0)
+    flow_leave (&ev->rings.flow, credit);
   claim_account (&ev->rings.claims, &w->claim);
   /* Before anybody can take the window: it would spare what is being written.
    */
@@ -388,7 +388,7 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w)
     worker_mark_active (&ev->worker);
   if (w->credit > 0) {
     flow_hand_back (&ev->rings.flow, w->credit);
-    flow_leave (&ev->rings.flow);
+    flow_leave (&ev->rings.flow, w->credit);
   }
   claim_ends (&ev->rings.claims, &w->claim);
   pthread_mutex_unlock (&ev->rings.lock);

@@ -5,7 +5,7 @@
  * written, so writers go on as fast as the disk does, and none waits for a
  * whole window.  And it needs a place among those that are in the page cache
  * at the moment: a file system lets one thread at a time change a file, and
- * more than a few only fight for the processors.
+ * more than a few that write a lot only fight for the processors.
  *
  * All wait in one line, in the order in which they came, so no one waits long
  * while others do not wait at all.
@@ -29,8 +29,10 @@
 #define FLOW_LEAST_WINDOW (UINT64_C (64) * 1024)
 #define FLOW_LEAST (2 * FLOW_LEAST_WINDOW)
 
-/* A writer that waits; on its thread's stack.  Guarded by the same lock, but
- * for the semaphore: who is called needs the lock no more.
+/* A writer that waits: each thread has one, as it waits in one line at a time,
+ * and its semaphore may still be in use by who posted it when it goes on.
+ * Guarded by the same lock, but for the semaphore: who is called needs the lock
+ * no more.
  */
 struct flow_writer {
   STAILQ_ENTRY (flow_writer) next;
@@ -45,8 +47,8 @@ struct flow_writer {
 /* Of one disk.  Guarded by the lock of its evictor, but for the constants. */
 struct flow {
   STAILQ_HEAD (, flow_writer) line; /* who waits, oldest first */
-  unsigned places;                  /* constant: writers at a time */
-  unsigned writing;                 /* writers that have a place */
+  unsigned writers;                 /* that have a place */
+  uint64_t writing;                 /* bytes that they write */
   uint64_t most;                    /* constant: credits of a disk alone */
   uint64_t used;                    /* bytes */
   bool busy;                        /* counted as busy */
@@ -97,8 +99,8 @@ bool flow_is_short (const struct flow *f);
  */
 void flow_charge (struct flow *f, uint64_t bytes);
 
-/* The writer is out of the page cache: its place is for the next. */
-void flow_leave (struct flow *f);
+/* The writer of "bytes" is out of the page cache: its place is for the next. */
+void flow_leave (struct flow *f, uint64_t bytes);
 
 /* Hand "bytes" of credit back, and call who can go on with them. */
 void flow_hand_back (struct flow *f, uint64_t bytes);

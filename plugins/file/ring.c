@@ -232,24 +232,3 @@ ring_add_to (const struct ring *r, struct extent_set *s)
   }
   return 0;
 }
-
-static bool
-queue_overlaps (const struct window_queue *q, uint64_t offset, uint64_t length)
-{
-  const struct window *w;
-
-  STAILQ_FOREACH (w, q, next) {
-    if (extent_set_overlaps (&w->set, offset, length))
-      return true;
-  }
-  return false;
-}
-
-bool
-ring_overlaps (const struct ring *r, uint64_t offset, uint64_t length)
-{
-  return (r->filling &&
-          extent_set_overlaps (&r->filling->set, offset, length)) ||
-         queue_overlaps (&r->sealed, offset, length) ||
-         queue_overlaps (&r->taken, offset, length);
-}

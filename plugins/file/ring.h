@@ -123,7 +123,4 @@ void ring_subtract_from (const struct ring *r, struct extent_set *s,
 /* Add them all to "s".  Returns as extent_set_union. */
 int ring_add_to (const struct ring *r, struct extent_set *s);
 
-/* Whether any of them has a byte of [offset, offset+length). */
-bool ring_overlaps (const struct ring *r, uint64_t offset, uint64_t length);
-
 #endif /* FILE_RING_H */
