@@ -298,6 +298,7 @@ wait_in_line (struct evictor *ev, uint64_t bytes)
   const uint64_t begin = stats_now (ev->config.stats);
   struct flow *f = &ev->rings.flow;
   struct flow_writer *w = flow_stand_in_line (f, bytes);
+  bool called;
 
   if (flow_is_short (f))
     get_credit (ev, w);
@@ -305,10 +306,17 @@ wait_in_line (struct evictor *ev, uint64_t bytes)
   flow_wait (w);
   while (!atomic_load (&w->called)) {
     pthread_mutex_lock (&ev->rings.lock);
-    w->posted = false;
-    get_credit (ev, w);
+    /* Called just now, when we had not said that we have seen the last post:
+     * then there is no other.
+     */
+    called = atomic_load (&w->called);
+    if (!called) {
+      w->posted = false;
+      get_credit (ev, w);
+    }
     pthread_mutex_unlock (&ev->rings.lock);
-    flow_wait (w);
+    if (!called)
+      flow_wait (w);
   }
   stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
 }
@@ -389,6 +397,8 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w)
   if (w->credit > 0) {
     flow_hand_back (&ev->rings.flow, w->credit);
     flow_leave (&ev->rings.flow, w->credit);
+    if (flow_is_short (&ev->rings.flow))
+      worker_call (&ev->worker);
   }
   claim_ends (&ev->rings.claims, &w->claim);
   pthread_mutex_unlock (&ev->rings.lock);
