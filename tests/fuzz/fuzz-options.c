@@ -24,13 +24,14 @@ forget (void)
     .fadvise = POSIX_FADV_NORMAL,
     .cache_windows = 8,
     .cache_window_size = 2 * 1024 * 1024,
+    .cache_limit = 128 * 1024 * 1024,
   };
   size_t i;
 
   options_free ();
   options = fresh;
   source_key = cache_key = cache_value = windows_key = windows_value = NULL;
-  symlinks_value = stats_format_value = NULL;
+  symlinks_value = stats_format_value = stats_interval_value = NULL;
   for (i = 0; i < sizeof parameters / sizeof parameters[0]; i++)
     parameters[i].given = false;
 }
@@ -59,7 +60,8 @@ check_sense (void)
   if (options.symlinks != SYMLINKS_FOLLOW && options.source != SOURCE_DIR &&
       options.source != SOURCE_DIRFD)
     broken ("symlinks");
-  if (options.stats_json && options.stats == NULL)
+  if ((options.stats_format != STATS_TEXT || options.stats_interval) &&
+      options.stats == NULL)
     broken ("stats-format");
 }
 
