@@ -14,6 +14,8 @@
 #include "model.h"
 #include "stamp.h"
 
+#define BLOCK UINT64_C (4096) /* what a disk accepts as a whole */
+
 static void *
 need (void *p)
 {
@@ -366,11 +368,49 @@ all_accepted (const struct model *m, uint32_t change, uint64_t offset,
   return true;
 }
 
+static bool
+has_change (const struct segment *s, uint32_t change)
+{
+  size_t j;
+
+  for (j = 0; j < s->nr && s->changes[j] != change; j++)
+    ;
+  return j < s->nr;
+}
+
+/* Whether the disk accepted the stamp of a change at "at", which is in the same
+ * block as "of".
+ */
+static bool
+accepted_at (const struct model *m, uint32_t change, uint64_t at, uint64_t of,
+             const struct control *control)
+{
+  return at / BLOCK == of / BLOCK && at + 8 <= m->size &&
+         has_change (&m->segments[find (m, at)], change) &&
+         has_change (&m->segments[find (m, at + 7)], change) &&
+         all_accepted (m, change, at, at + 8, control);
+}
+
+/* Whether it did beside a range that is too short for a stamp: a block is
+ * accepted as a whole.
+ */
+static bool
+accepted_beside (const struct model *m, uint32_t change, uint64_t offset,
+                 uint64_t end, const struct control *control)
+{
+  const uint64_t before = (offset & ~UINT64_C (7)) - 8;
+  const uint64_t after = (end + 7) & ~UINT64_C (7);
+
+  return m->changes[change].kind == CHANGE_WRITE &&
+         (accepted_at (m, change, before, offset, control) ||
+          accepted_at (m, change, after, offset, control));
+}
+
 void
 model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
                      uint64_t offset, const struct control *control)
 {
-  const uint64_t block = 4096, limit = offset + count;
+  const uint64_t limit = offset + count;
   uint64_t at = offset, next;
   size_t i, c;
 
@@ -382,17 +422,20 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
     for (; at < end; at = next) {
       unsigned char *bytes = buf + (at - offset);
 
-      next = (at / block + 1) * block;
+      next = (at / BLOCK + 1) * BLOCK;
       if (next > end)
         next = end;
       if (count_others (m, s, promised, bytes, next - at, at) == 0)
         continue;
       /* Or a later one, which may have replaced it in memory. */
       for (c = promised; c < s->nr; c++) {
-        if (all_accepted (m, s->changes[c], at, next, control))
+        if (all_accepted (m, s->changes[c], at, next, control) ||
+            (next - at < 8 &&
+             accepted_beside (m, s->changes[c], at, next, control)))
           break;
       }
-      /* Too short for a stamp: as what is before it. */
+      /* Too short for a stamp, and so is what is beside it: as what is before.
+       */
       if (c == s->nr && next - at < 8)
         c = taken;
       taken = c;
