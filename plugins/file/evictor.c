@@ -234,7 +234,7 @@ evictor_count_soon (struct evictor *ev)
 {
   pthread_mutex_lock (&ev->rings.lock);
   worker_mark_active (&ev->worker);
-  ev->rings.windows_to_count = 0;
+  ev->rings.bytes_to_count = 0;
   worker_call (&ev->worker);
   pthread_mutex_unlock (&ev->rings.lock);
 }

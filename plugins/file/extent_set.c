@@ -206,14 +206,22 @@ extent_set_remove (struct extent_set *s, uint64_t offset, uint64_t length)
 void
 extent_set_subtract (struct extent_set *s, const struct extent_set *other)
 {
-  size_t i;
+  size_t i, j;
 
-  if (s->nr == 0)
+  if (s->nr == 0 || other->nr == 0)
     return;
-  for (i = extent_set_find (other, s->v[0].offset); i < other->nr; i++) {
-    if (s->nr == 0 || other->v[i].offset >= extent_end (&s->v[s->nr - 1]))
-      return;
-    extent_set_remove (s, other->v[i].offset, other->v[i].length);
+  i = extent_set_find (s, other->v[0].offset);
+  j = extent_set_find (other, s->v[0].offset);
+  while (i < s->nr && j < other->nr) {
+    const struct extent *e = &other->v[j];
+
+    if (extent_end (&s->v[i]) <= e->offset)
+      i++;
+    else {
+      if (s->v[i].offset < extent_end (e))
+        extent_set_remove (s, e->offset, e->length);
+      j++;
+    }
   }
 }
 

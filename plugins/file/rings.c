@@ -17,7 +17,8 @@
 
 #include "rings.h"
 
-/* The page cache of the whole file is counted once in this many windows. */
+/* The page cache of the whole file is counted once in this many full windows.
+ */
 #define WINDOWS_PER_COUNT 2
 
 void
@@ -38,7 +39,7 @@ rings_init (struct rings *rs, int fd, const char *name,
   rs->claims.writes = &rs->writes;
   claims_init (&rs->claims);
   flow_init (&rs->flow, config->windows * config->window_size);
-  rs->windows_to_count = WINDOWS_PER_COUNT;
+  rs->bytes_to_count = WINDOWS_PER_COUNT * config->window_size;
   rs->wb.fd = fd;
   rs->wb.name = name;
   rs->wb.pages = config->pages;
@@ -284,12 +285,12 @@ count_and_sweep (struct rings *rs)
 {
   int64_t resident;
 
-  rs->windows_to_count = WINDOWS_PER_COUNT;
+  rs->bytes_to_count = WINDOWS_PER_COUNT * rs->reads.window_size;
   if (rs->config->preserve)
     return;
   resident = count_resident (rs);
   if (resident == -1)
-    rs->windows_to_count = rs->config->windows;
+    rs->bytes_to_count = rs->config->windows * rs->reads.window_size;
   else if ((uint64_t) resident <= allowance (rs) + rs->stubborn)
     return;
   if (file_debug_evict)
@@ -331,7 +332,7 @@ rings_step (struct rings *rs)
     start_window (rs, unstarted);
   else if (is_over_half (rs, &rs->reads))
     rings_evict_read (rs);
-  else if (rs->windows_to_count == 0)
+  else if (rs->bytes_to_count == 0)
     count_and_sweep (rs);
   else if (sweep_goes_on (&rs->sweep)) {
     sweep_next (rs, true);
@@ -362,12 +363,17 @@ size_windows (struct rings *rs)
   rs->reads.window_size = rs->writes.window_size = size;
 }
 
+/* Add to a ring.  Returns whether a window was sealed. */
 static bool
-was_sealed (struct rings *rs, enum ring_result r)
+add (struct rings *rs, struct ring *r, uint64_t offset, uint64_t length,
+     uint64_t epoch)
 {
-  if (r == RING_SEALED && rs->windows_to_count > 0)
-    rs->windows_to_count--;
-  return r == RING_SEALED;
+  const uint64_t before = r->bytes;
+  const bool sealed = ring_add (r, offset, length, epoch) == RING_SEALED;
+  const uint64_t more = r->bytes - before;
+
+  rs->bytes_to_count -= more < rs->bytes_to_count ? more : rs->bytes_to_count;
+  return sealed;
 }
 
 bool
@@ -383,7 +389,7 @@ rings_add_read (struct rings *rs, uint64_t offset, uint64_t length)
 
     if (n > length)
       n = length;
-    sealed |= was_sealed (rs, ring_add (&rs->reads, offset, n, 0));
+    sealed |= add (rs, &rs->reads, offset, n, 0);
     offset += n;
     length -= n;
   }
@@ -399,17 +405,17 @@ rings_add_written (struct rings *rs, uint64_t offset, uint64_t length,
                    uint64_t credit, wberr_mark begun)
 {
   const uint64_t before = rs->writes.bytes;
-  enum ring_result r;
   uint64_t used;
+  bool sealed;
 
   size_windows (rs);
-  r = ring_add (&rs->writes, offset, length, begun);
+  sealed = add (rs, &rs->writes, offset, length, begun);
   used = rs->writes.bytes - before;
   if (used > credit)
     flow_charge (&rs->flow, used - credit);
   else
     flow_hand_back (&rs->flow, credit - used);
-  return was_sealed (rs, r);
+  return sealed;
 }
 
 /* ---- emptying; role and lock are held ---- */

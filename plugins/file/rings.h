@@ -33,9 +33,9 @@ struct rings {
   struct claims claims; /* whose pages are whose */
   struct flow flow;     /* who may write now */
 
-  int readers;               /* connections that read */
-  unsigned windows_to_count; /* windows until the page cache is counted */
-  uint64_t stubborn;         /* bytes over the allowance that would not go */
+  int readers;             /* connections that read */
+  uint64_t bytes_to_count; /* bytes until the page cache is counted */
+  uint64_t stubborn;       /* bytes over the allowance that would not go */
 
   /* Of who has the role of evictor, which these calls need, if they say so. */
   struct writeback wb;
