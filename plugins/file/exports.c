@@ -36,6 +36,60 @@ is_servable (const struct stat *st)
   return S_ISREG (st->st_mode) || S_ISBLK (st->st_mode);
 }
 
+/* ---- checking ---- */
+
+static int
+check_is_file (const char *key, const char *value, const struct stat *st)
+{
+  if (is_servable (st))
+    return 0;
+  if (S_ISDIR (st->st_mode))
+    nbdkit_error ("%s=%s: is a directory; use %s= to serve the files in it",
+                  key, value, options.source == SOURCE_FD ? "dirfd" : "dir");
+  else
+    nbdkit_error ("%s=%s: is not a regular file or block device", key, value);
+  return -1;
+}
+
+static int
+check_is_directory (const char *key, const char *value, const struct stat *st)
+{
+  if (S_ISDIR (st->st_mode))
+    return 0;
+  nbdkit_error ("%s=%s: is not a directory", key, value);
+  return -1;
+}
+
+/* stat(2) opens nothing, so a FIFO cannot block it. */
+int
+exports_check (const char *key)
+{
+  char number[16];
+  const char *value = options.name;
+  struct stat st;
+  int r;
+
+  if (options.path)
+    r = stat (options.path, &st);
+  else {
+    snprintf (number, sizeof number, "%d", options.fd);
+    value = number;
+    r = fstat (options.fd, &st);
+  }
+  if (r == -1) {
+    nbdkit_error ("%s=%s: %m", key, value);
+    return -1;
+  }
+
+  /* It was inherited on purpose, but by nbdkit, not by what --run runs. */
+  if (options.fd != -1)
+    fcntl (options.fd, F_SETFD, FD_CLOEXEC);
+
+  if (options.source == SOURCE_FILE || options.source == SOURCE_FD)
+    return check_is_file (key, value, &st);
+  return check_is_directory (key, value, &st);
+}
+
 /* ---- opening ---- */
 
 /* Whether writing was refused in a way that still lets us read. */

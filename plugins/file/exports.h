@@ -11,6 +11,11 @@
 
 struct nbdkit_exports;
 
+/* Check that what the options say is there, and of the right type.  "key" is
+ * the parameter that named it.  Returns 0, or -1 with nbdkit_error called.
+ */
+int exports_check (const char *key);
+
 /* Open the file that the client's export name means (with file= and fd=
  * the name is ignored), never blocking.  On success returns a descriptor,
  * which is the caller's, of a regular file or block device, on a file

@@ -18,11 +18,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "exports.h"
 #include "options.h"
 #include "resolve.h"
 
@@ -42,14 +42,11 @@ struct options options = {
   .cache_limit = UINT64_C (128) * 1024 * 1024,
 };
 
-/* The names under which these were given, or NULL.  The strings of the command
- * line live as long as nbdkit.
+/* What the source and the mode were given as, or NULL.  The strings of the
+ * command line live as long as nbdkit.
  */
 static const char *source_key;
 static const char *cache_key, *cache_value;
-static const char *windows_key, *windows_value;
-static const char *symlinks_value;
-static const char *stats_format_value, *stats_interval_value;
 
 struct choice {
   const char *name;
@@ -251,7 +248,6 @@ set_symlinks (const char *key, const char *value)
 {
   int mode = parse_choice (key, value, symlinks_modes);
 
-  symlinks_value = value;
   options.symlinks = mode;
   return mode == -1 ? -1 : 0;
 }
@@ -264,8 +260,6 @@ set_cache_windows (const char *key, const char *value)
                   MAX_WINDOWS);
     return -1;
   }
-  windows_key = key;
-  windows_value = value;
   return 0;
 }
 
@@ -285,8 +279,6 @@ set_cache_window_size (const char *key, const char *value)
     return -1;
   }
   options.cache_window_size = size;
-  windows_key = key;
-  windows_value = value;
   return 0;
 }
 
@@ -301,8 +293,6 @@ set_cache_limit (const char *key, const char *value)
     return -1;
   }
   options.cache_limit = size;
-  windows_key = key;
-  windows_value = value;
   return 0;
 }
 
@@ -323,7 +313,6 @@ set_stats_format (const char *key, const char *value)
 {
   int format = parse_choice (key, value, stats_formats);
 
-  stats_format_value = value;
   options.stats_format = format;
   return format == -1 ? -1 : 0;
 }
@@ -337,7 +326,6 @@ set_stats_interval (const char *key, const char *value)
                   MAX_INTERVAL);
     return -1;
   }
-  stats_interval_value = value;
   return 0;
 }
 
@@ -353,155 +341,127 @@ set_delay (const char *key, const char *value)
 
 enum { ONCE = false, REPEATABLE = true };
 
+/* What a parameter has no effect without. */
+enum needs { NOTHING, EVICTION, STATS };
+
 static struct parameter {
   const char *key;
   int (*set) (const char *key, const char *value);
   bool repeatable;
-  bool given;
+  enum needs needs;
+  const char *value; /* given last, or NULL */
 } parameters[] = {
-  { "file", set_file, REPEATABLE, false },
-  { "dir", set_dir, REPEATABLE, false },
-  { "directory", set_dir, REPEATABLE, false },
-  { "fd", set_fd, ONCE, false },
-  { "dirfd", set_dirfd, ONCE, false },
-  { "symlinks", set_symlinks, ONCE, false },
-  { "cache", set_cache, REPEATABLE, false },
-  { "reduce-memory-pressure", set_reduce_memory_pressure, REPEATABLE, false },
-  { "fadvise", set_fadvise, REPEATABLE, false },
-  { "cache-windows", set_cache_windows, ONCE, false },
-  { "cache-window-size", set_cache_window_size, ONCE, false },
-  { "cache-limit", set_cache_limit, ONCE, false },
-  { "stats", set_stats, ONCE, false },
-  { "stats-format", set_stats_format, ONCE, false },
-  { "stats-interval", set_stats_interval, ONCE, false },
-  { "rdelay", set_delay, REPEATABLE, false },
-  { "wdelay", set_delay, REPEATABLE, false },
+  { "file", set_file, REPEATABLE, NOTHING, NULL },
+  { "dir", set_dir, REPEATABLE, NOTHING, NULL },
+  { "directory", set_dir, REPEATABLE, NOTHING, NULL },
+  { "fd", set_fd, ONCE, NOTHING, NULL },
+  { "dirfd", set_dirfd, ONCE, NOTHING, NULL },
+  { "symlinks", set_symlinks, ONCE, NOTHING, NULL },
+  { "cache", set_cache, REPEATABLE, NOTHING, NULL },
+  { "reduce-memory-pressure", set_reduce_memory_pressure, REPEATABLE, NOTHING,
+    NULL },
+  { "fadvise", set_fadvise, REPEATABLE, NOTHING, NULL },
+  { "cache-windows", set_cache_windows, ONCE, EVICTION, NULL },
+  { "cache-window-size", set_cache_window_size, ONCE, EVICTION, NULL },
+  { "cache-limit", set_cache_limit, ONCE, EVICTION, NULL },
+  { "stats", set_stats, ONCE, NOTHING, NULL },
+  { "stats-format", set_stats_format, ONCE, STATS, NULL },
+  { "stats-interval", set_stats_interval, ONCE, STATS, NULL },
+  { "rdelay", set_delay, REPEATABLE, NOTHING, NULL },
+  { "wdelay", set_delay, REPEATABLE, NOTHING, NULL },
 };
+
+#define NR_PARAMETERS (sizeof parameters / sizeof parameters[0])
+
+static struct parameter *
+find (const char *key)
+{
+  size_t i;
+
+  for (i = 0; i < NR_PARAMETERS; i++) {
+    if (strcmp (key, parameters[i].key) == 0)
+      return &parameters[i];
+  }
+  return NULL;
+}
 
 int
 options_set (const char *key, const char *value)
 {
-  size_t i;
+  struct parameter *p = find (key);
 
-  for (i = 0; i < sizeof parameters / sizeof parameters[0]; i++) {
-    struct parameter *p = &parameters[i];
-
-    if (strcmp (key, p->key) != 0)
-      continue;
-    if (p->given && !p->repeatable) {
-      nbdkit_error ("%s=%s: %s= was given before", key, value, key);
-      return -1;
-    }
-    p->given = true;
-    return p->set (p->key, value);
+  if (p == NULL) {
+    nbdkit_error ("%s=%s: unknown parameter; see nbdkit file --help", key,
+                  value);
+    return -1;
   }
-  nbdkit_error ("%s=%s: unknown parameter; see nbdkit file --help", key, value);
-  return -1;
+  if (p->value && !p->repeatable) {
+    nbdkit_error ("%s=%s: %s= was given before", key, value, key);
+    return -1;
+  }
+  p->value = value;
+  return p->set (p->key, value);
 }
 
 /* ---- all together ---- */
 
 static int
-check_is_file (const char *key, const char *value, const struct stat *st)
-{
-  if (S_ISREG (st->st_mode) || S_ISBLK (st->st_mode))
-    return 0;
-  if (S_ISDIR (st->st_mode))
-    nbdkit_error ("%s=%s: is a directory; use %s= to serve the files in it",
-                  key, value, options.source == SOURCE_FD ? "dirfd" : "dir");
-  else
-    nbdkit_error ("%s=%s: is not a regular file or block device", key, value);
-  return -1;
-}
-
-static int
-check_is_directory (const char *key, const char *value, const struct stat *st)
-{
-  if (S_ISDIR (st->st_mode))
-    return 0;
-  nbdkit_error ("%s=%s: is not a directory", key, value);
-  return -1;
-}
-
-/* stat(2) opens nothing, so a FIFO cannot block it. */
-static int
-check_source (void)
-{
-  char number[16];
-  const char *value = options.name;
-  struct stat st;
-  int r;
-
-  if (options.path)
-    r = stat (options.path, &st);
-  else {
-    snprintf (number, sizeof number, "%d", options.fd);
-    value = number;
-    r = fstat (options.fd, &st);
-  }
-  if (r == -1) {
-    nbdkit_error ("%s=%s: %m", source_key, value);
-    return -1;
-  }
-
-  /* It was inherited on purpose, but by nbdkit, not by what --run runs. */
-  if (options.fd != -1)
-    fcntl (options.fd, F_SETFD, FD_CLOEXEC);
-
-  if (options.source == SOURCE_FILE || options.source == SOURCE_FD)
-    return check_is_file (source_key, value, &st);
-  return check_is_directory (source_key, value, &st);
-}
-
-static int
 check_symlinks (void)
 {
-  if (symlinks_value == NULL)
+  const char *value = find ("symlinks")->value;
+
+  if (value == NULL)
     return 0;
   if (options.source != SOURCE_DIR && options.source != SOURCE_DIRFD) {
     nbdkit_error ("symlinks=%s: has no effect with %s=; it is for dir= and "
                   "dirfd=",
-                  symlinks_value, source_key);
+                  value, source_key);
     return -1;
   }
   if (resolve_check (options.symlinks) == -1) {
     nbdkit_error ("symlinks=%s: the kernel has no openat2, or a sandbox "
                   "forbids it: %m",
-                  symlinks_value);
+                  value);
     return -1;
   }
   return 0;
 }
 
+/* It does something, if it was given. */
 static int
-check_needs_stats (const char *key, const char *value)
+check_effect (const struct parameter *p)
 {
-  if (value == NULL || options.stats)
+  const char *why;
+
+  if (p->needs == EVICTION && options.cache == CACHE_DEFAULT)
+    why = "with cache=default; add cache=none or leave it out";
+  else if (p->needs == STATS && options.stats == NULL)
+    why = "without stats=FILE";
+  else
     return 0;
-  nbdkit_error ("%s=%s: has no effect without stats=FILE", key, value);
+  if (p->value == NULL)
+    return 0;
+  nbdkit_error ("%s=%s: has no effect %s", p->key, p->value, why);
   return -1;
 }
 
 int
 options_check (void)
 {
+  size_t i;
+
   if (options.source == SOURCE_NOT_GIVEN) {
     nbdkit_error ("nothing to serve: give [file=]FILENAME, dir=DIRECTORY, "
                   "fd=FD or dirfd=FD after the plugin name");
     return -1;
   }
-  if (windows_key && options.cache == CACHE_DEFAULT) {
-    nbdkit_error ("%s=%s: has no effect with cache=default; add cache=none "
-                  "or leave it out",
-                  windows_key, windows_value);
-    return -1;
+  for (i = 0; i < NR_PARAMETERS; i++) {
+    if (check_effect (&parameters[i]) == -1)
+      return -1;
   }
-  if (check_needs_stats ("stats-format", stats_format_value) == -1 ||
-      check_needs_stats ("stats-interval", stats_interval_value) == -1)
-    return -1;
   if (check_symlinks () == -1)
     return -1;
-  return check_source ();
+  return exports_check (source_key);
 }
 
 void
