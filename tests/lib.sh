@@ -219,12 +219,14 @@ stop_nbdkit ()
   has_ended
 }
 
-# has_ended: the same, of a server that was told to end.
+# has_ended: the same, of a server that was told to end.  A disk that crawls
+# needs more $patience, see below.
 has_ended ()
 {
   local status=0
 
-  eventually 20 gone "$job" || fail "the server does not end on SIGTERM"
+  eventually "$patience" gone "$job" ||
+    fail "the server does not end on SIGTERM"
   wait "$job" || status=$?
   ! sanitizer_reports || fail "a sanitizer found something"
   [ "$status" = 0 ] || grep -q '^=.*ERROR: LeakSanitizer: ' "$tmp/log" ||
