@@ -129,7 +129,10 @@ now (void)
   return t.tv_sec * INT64_C (1000000000) + t.tv_nsec;
 }
 
-/* At most half of a CPU's time is for looking, for others are to be watched. */
+/* A fifth of a CPU's time is for looking, at most: others are to be watched,
+ * and where CPUs are emulated a look takes as long as several of their
+ * requests.
+ */
 static uint64_t
 watch (int fd, uint64_t at_first)
 {
@@ -146,7 +149,7 @@ watch (int fd, uint64_t at_first)
     if (counts && n > most)
       most = n;
     took = now () - began;
-    usleep (took < 2000000 ? 2000 : took / 1000);
+    usleep (took < 500000 ? 2000 : took * 4 / 1000);
   }
   return counts ? most : n;
 }
