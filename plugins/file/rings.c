@@ -96,8 +96,9 @@ give_back (struct rings *rs, struct ring *r, struct window *w)
   ring_give_back (r, w);
 }
 
-void
-rings_evict_read (struct rings *rs)
+/* Drop the oldest window of reads, which must exist. */
+static void
+evict_read (struct rings *rs)
 {
   struct window *w = ring_take (&rs->reads);
 
@@ -331,7 +332,7 @@ rings_step (struct rings *rs)
   if (unstarted)
     start_window (rs, unstarted);
   else if (is_over_half (rs, &rs->reads))
-    rings_evict_read (rs);
+    evict_read (rs);
   else if (rs->bytes_to_count == 0)
     count_and_sweep (rs);
   else if (sweep_goes_on (&rs->sweep)) {
@@ -396,7 +397,7 @@ rings_add_read (struct rings *rs, uint64_t offset, uint64_t length)
   /* The thread is waiting for the disk, or there is none. */
   while (ring_oldest (&rs->reads) &&
          ring_sealed_bytes (&rs->reads) > flow_share (&rs->flow))
-    rings_evict_read (rs);
+    evict_read (rs);
   return sealed;
 }
 
@@ -469,7 +470,7 @@ rings_empty (struct rings *rs)
     evict_written (rs);
   last = rs->reads.serial;
   while (ring_oldest (&rs->reads) && ring_oldest (&rs->reads)->serial <= last)
-    rings_evict_read (rs);
+    evict_read (rs);
   pthread_mutex_unlock (&rs->lock);
   writeback_collect_error (&rs->wb);
   pthread_mutex_lock (&rs->lock);

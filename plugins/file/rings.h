@@ -69,9 +69,6 @@ bool rings_add_written (struct rings *rs, uint64_t offset, uint64_t length,
  */
 bool rings_step (struct rings *rs);
 
-/* Drop the oldest window of reads, which must exist. */
-void rings_evict_read (struct rings *rs);
-
 /* Write back, wait for and drop everything in the rings, and begin a sweep of
  * the whole file, which rings_sweep_on goes on with, as long as it returns
  * true.  Role held.

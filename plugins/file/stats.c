@@ -29,6 +29,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "clock.h"
 #include "options.h"
 #include "stats.h"
 #include "stats_format.h"
@@ -91,12 +92,7 @@ stats_of (const char *name)
 uint64_t
 stats_now (const struct stats *s)
 {
-  struct timespec t;
-
-  if (s == NULL)
-    return 0;
-  clock_gettime (CLOCK_MONOTONIC, &t);
-  return t.tv_sec * UINT64_C (1000000000) + t.tv_nsec;
+  return s ? nanoseconds_now () : 0;
 }
 
 void

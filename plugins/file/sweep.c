@@ -6,9 +6,9 @@
 
 #include <config.h>
 
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "sweep.h"
 
 /* A piece takes some 10 ms where all of it is in memory in single pages, and
@@ -77,15 +77,6 @@ drop_between (int fd, uint64_t pos, uint64_t end,
     pagecache_drop (fd, pos, end - pos);
 }
 
-static uint64_t
-now (void)
-{
-  struct timespec t;
-
-  clock_gettime (CLOCK_MONOTONIC, &t);
-  return t.tv_sec * UINT64_C (1000000000) + t.tv_nsec;
-}
-
 /* What is spared is not counted as stubborn: it goes with its window. */
 static void
 remember_stubborn (struct sweep *s, struct pagecache *pages, int fd,
@@ -100,7 +91,7 @@ void
 sweep_piece (struct sweep *s, struct pagecache *pages, int fd,
              const struct extent_set *spared)
 {
-  const uint64_t begin = now ();
+  const uint64_t begin = nanoseconds_now ();
   const off_t size = lseek (fd, 0, SEEK_END);
   const uint64_t page = sysconf (_SC_PAGESIZE);
   const uint64_t file_end = size > 0 ? (size + page - 1) / page * page : 0;
@@ -112,7 +103,7 @@ sweep_piece (struct sweep *s, struct pagecache *pages, int fd,
     drop_between (fd, s->pos, s->pos + s->length, spared);
     remember_stubborn (s, pages, fd, spared);
     s->pos += s->length;
-    s->length = now () - begin < QUICK_NS ? s->length * 2 : PIECE;
+    s->length = nanoseconds_now () - begin < QUICK_NS ? s->length * 2 : PIECE;
   }
   if (s->pos >= file_end)
     s->pos = UINT64_MAX;

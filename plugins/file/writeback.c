@@ -226,9 +226,12 @@ writeback_drop (struct writeback *wb, const struct extent_set *s)
     pagecache_drop (wb->fd, s->v[i].offset, s->v[i].length);
 }
 
-int
-writeback_find_left (struct writeback *wb, const struct extent_set *s,
-                     struct extent_set *left)
+/* Those parts of a set that are still in memory, into the empty set "left".
+ * Returns -1 if the kernel will not say.
+ */
+static int
+find_left (struct writeback *wb, const struct extent_set *s,
+           struct extent_set *left)
 {
   struct extent_set missing;
   int r = 0;
@@ -279,7 +282,7 @@ static int
 find_idle (struct writeback *wb, const struct extent_set *s,
            writeback_spare *spare, void *arg, struct extent_set *left)
 {
-  if (writeback_find_left (wb, s, left) == -1)
+  if (find_left (wb, s, left) == -1)
     return -1;
   if (spare (arg, left) == -1)
     extent_set_clear (left);

@@ -72,12 +72,6 @@ bool writeback_collect_error (struct writeback *wb);
 /* Drop the clean pages of a set. */
 void writeback_drop (struct writeback *wb, const struct extent_set *s);
 
-/* Those parts of a set that are still in memory, into the empty set "left".
- * Returns -1 if the kernel will not say.
- */
-int writeback_find_left (struct writeback *wb, const struct extent_set *s,
-                         struct extent_set *left);
-
 /* Learn from a window that was just read or written, and not dropped yet, what
  * the instruments are worth.
  */
