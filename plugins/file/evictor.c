@@ -148,10 +148,17 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   return ev;
 }
 
-/* Readahead that is still coming in cannot be dropped before it is there,
- * so that is waited for: half a second at most, and where nobody tells what is
- * there, an eighth.
+/* The last of the waits for what cannot be dropped yet, each twice as long as
+ * the one before: two seconds together.  Readahead that is still coming in
+ * takes less than half a second.  But once, of 20 copies on a busy machine, one
+ * had 31 folios left after that, which is how many the kernel takes in hand at
+ * a time, to write or to drop them.
  */
+#define LAST_WAIT_MS 1024
+
+/* Where nobody tells what is there. */
+#define LAST_BLIND_WAIT_MS 64
+
 void
 evictor_empty (struct evictor *ev)
 {
@@ -168,7 +175,8 @@ evictor_empty (struct evictor *ev)
     /* Somebody uses it again, who will empty it, or the caller asks anew. */
     if (ev->worker.requests != requests)
       break;
-    if (left == 0 || (left == -1 && (!reads || ms > 64)) || ms > 256) {
+    if (left == 0 || (left == -1 && (!reads || ms > LAST_BLIND_WAIT_MS)) ||
+        ms > LAST_WAIT_MS) {
       worker_set_inactive (&ev->worker);
       break;
     }
