@@ -5,7 +5,7 @@
  *                       look every 2 ms until SIGTERM (less often where a look
  *                       takes longer than that), then print the most; what is
  *                       more than PAGES counts from when it has been no more
- *                       for the first time, or at the end
+ *                       for the first time; status 2 if it never was
  *   residency -d FILE   write the file back and drop its pages
  *   residency -m FILE   print a 1 for each page that is, a 0 for each that is
  *                       not
@@ -133,7 +133,7 @@ now (void)
  * and where CPUs are emulated a look takes as long as several of their
  * requests.
  */
-static uint64_t
+static bool
 watch (int fd, uint64_t at_first)
 {
   struct sigaction sa = { .sa_handler = finish };
@@ -151,7 +151,8 @@ watch (int fd, uint64_t at_first)
     took = now () - began;
     usleep (took < 500000 ? 2000 : took * 4 / 1000);
   }
-  return counts ? most : n;
+  printf ("%" PRIu64 "\n", counts ? most : n);
+  return counts;
 }
 
 int
@@ -159,7 +160,7 @@ main (int argc, char *argv[])
 {
   const char *how = argc > 2 ? argv[1] : "";
   const char *file = argv[argc > 2 ? 2 : argc - 1];
-  int fd, err;
+  int fd, err, status = EXIT_SUCCESS;
 
   if (argc < 2 || argc > 4 || (argc == 4 && strcmp (how, "-w") != 0)) {
     fprintf (stderr, "usage: residency [-w | -d | -m] FILE [PAGES]\n");
@@ -180,11 +181,12 @@ main (int argc, char *argv[])
   }
   else if (strcmp (how, "-m") == 0)
     print_map (fd);
-  else if (strcmp (how, "-w") == 0)
-    printf ("%" PRIu64 "\n",
-            watch (fd, argc == 4 ? strtoull (argv[3], NULL, 10) : UINT64_MAX));
+  else if (strcmp (how, "-w") == 0) {
+    if (!watch (fd, argc == 4 ? strtoull (argv[3], NULL, 10) : UINT64_MAX))
+      status = 2;
+  }
   else
     printf ("%" PRIu64 "\n", count (fd));
   close (fd);
-  exit (EXIT_SUCCESS);
+  exit (status);
 }

@@ -24,7 +24,7 @@ refused ()
 
   while [ "$1" != -- ]; do words+=("$1"); shift; done
   shift
-  timeout --foreground -k 1 10 "$NBDKIT" -U - file "$@" --run : \
+  timeout --foreground -k 1 60 "$NBDKIT" -U - file "$@" --run : \
     2>"$tmp/log" || status=$?
   [ "$status" != 0 ] || fail "accepted: $*"
   [ "$status" = 1 ] || fail "status $status: $*"

@@ -110,7 +110,7 @@ refused ()
 {
   local status=0
 
-  timeout 10 "$watch" "${@:2}" >"$tmp/out" 2>&1 || status=$?
+  timeout 60 "$watch" "${@:2}" >"$tmp/out" 2>&1 || status=$?
   [ "$status" = 2 ] || fail "cachewatch ${*:2}: status $status"
   [ "$(wc -l <"$tmp/out")" = 1 ] || fail "${*:2}: not one line"
   grep -q -- "$1" "$tmp/out" || fail "${*:2}: $(cat "$tmp/out"), not $1"

@@ -18,7 +18,6 @@ rate ()
   echo "$1M" >"$tmp/rate"
 }
 
-patience=120
 rate 8000
 mkdir "$tmp/fuse" "$tmp/mounted"
 "$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory 256M rate=8000M \

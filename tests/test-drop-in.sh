@@ -56,7 +56,7 @@ meaning ()
   local size status=0
 
   : >"$tmp/trace"
-  timeout --foreground -k 1 10 "$NBDKIT" -U - "$@" --run : \
+  timeout --foreground -k 1 60 "$NBDKIT" -U - "$@" --run : \
     2>"$tmp/log" || status=$?
   case $status in
     0) ;;

@@ -41,7 +41,7 @@ printf '%s\n' "${listed[@]}" | LC_ALL=C sort >"$tmp/want"
 # size_of EXPORT, its name as part of a URI
 size_of ()
 {
-  timeout --foreground -k 1 10 \
+  timeout --foreground -k 1 60 \
     nbdinfo --size "nbd+unix:///$1?socket=$tmp/sock" 2>"$tmp/refusal"
 }
 
@@ -67,7 +67,7 @@ for mode in "dir=$dir" dirfd=7 "-r dir=$dir" '-r dirfd=7'; do
   [[ $mode != -r* ]] || readonly=(-r)
   start_nbdkit "${readonly[@]}" file "${mode#-r }" cache=none 7<"$dir"
 
-  timeout --foreground -k 1 10 \
+  timeout --foreground -k 1 60 \
     nbdinfo --list "nbd+unix:///?socket=$tmp/sock" >"$tmp/list" ||
     fail "$mode: no list of exports"
   sed -n 's/^export="\(.*\)":$/\1/p' "$tmp/list" |

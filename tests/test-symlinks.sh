@@ -32,7 +32,7 @@ serves ()
 {
   local name status
 
-  timeout --foreground -k 1 10 nbdinfo --list "$uri" >"$tmp/list" ||
+  timeout --foreground -k 1 60 nbdinfo --list "$uri" >"$tmp/list" ||
     fail "$mode: no list"
   sed -n 's/^export="\(.*\)":$/\1/p' "$tmp/list" | LC_ALL=C sort >"$tmp/got"
   printf '%s\n' "$@" | LC_ALL=C sort | diff - "$tmp/got" >&2 ||
@@ -41,7 +41,7 @@ serves ()
   for name in good inside deep around outside absolute twice magic loop \
     dangling; do
     status=0
-    timeout --foreground -k 1 10 nbdinfo --size \
+    timeout --foreground -k 1 60 nbdinfo --size \
       "nbd+unix:///$name?socket=$tmp/sock" >/dev/null 2>&1 || status=$?
     case " $* " in
       *" $name "*) [ $status = 0 ] || fail "$mode: refuses $name" ;;

@@ -74,7 +74,7 @@ disk_up ()
 unmount ()
 {
   grep -qF " $1 " /proc/self/mounts || return 0
-  eventually 10 umount "$1" 2>/dev/null || umount -l "$1"
+  eventually 1 umount "$1" 2>/dev/null || umount -l "$1"
 }
 
 fuse_gone ()
@@ -102,7 +102,7 @@ disk_down ()
   if [ -n "${device:-}" ]; then
     losetup -d "$device"
   fi
-  eventually 5 fuse_gone || fuse_abort
+  eventually 1 fuse_gone || fuse_abort
   [ -z "$fuse_pid" ] || end "$fuse_pid"
   end "$disk_pid"
   disk_pid=
@@ -114,7 +114,7 @@ disk_down ()
 end ()
 {
   kill "$1" 2>/dev/null || return 0
-  eventually 5 gone "$1" || kill -KILL "$1"
+  eventually 1 gone "$1" || kill -KILL "$1"
   wait "$1" 2>/dev/null || true
 }
 
