@@ -70,7 +70,7 @@ listed=$(limited nbdinfo --list "nbd+unix:///?socket=$tmp/sock" |
 [ "$listed" = 'export="a":export="b":' ] || fail "listed: $listed"
 limited nbdcopy --flush "$tmp/src" "nbd+unix:///a?socket=$tmp/sock" ||
   fail 'cannot copy in'
-empty_now "$tmp/disks/a" 'after copying in'
+empty_soon "$tmp/disks/a" 'after copying in'
 limited nbdcopy "nbd+unix:///a?socket=$tmp/sock" "$tmp/back" ||
   fail 'cannot copy out'
 empty_soon "$tmp/disks/a" 'after copying out'
