@@ -14,6 +14,7 @@
 
 #include <config.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/falloc.h>
@@ -115,12 +116,20 @@ by_load_and_store (struct file *f, uint64_t offset, uint32_t count)
                                               : by_store (f, offset, count);
 }
 
+/* Have blocks in advance, where the file system can: ext3 cannot. */
+static int
+preallocate (struct file *f, uint64_t offset, uint64_t count)
+{
+  if (fallocate (f->fd, 0, offset, count) == 0)
+    return 0;
+  return errno == EOPNOTSUPP ? 0 : -1;
+}
+
 static int
 by_fallocate (struct file *f, uint64_t offset, uint32_t count)
 {
-  return fallocate (f->fd, 0, offset, count) == -1
-           ? -1
-           : by_pwrite (f, offset, count);
+  return preallocate (f, offset, count) == -1 ? -1
+                                              : by_pwrite (f, offset, count);
 }
 
 static int
@@ -223,7 +232,7 @@ empty (struct file *f, bool allocated)
 {
   if (nbd_trim (f->asking, SIZE, 0, 0) == -1)
     die ("trim");
-  if (allocated && fallocate (f->fd, 0, 0, SIZE) == -1)
+  if (allocated && preallocate (f, 0, SIZE) == -1)
     die ("fallocate");
 }
 
