@@ -145,14 +145,14 @@ faults_cleanup ()
 
 trap faults_cleanup EXIT
 
-# make_fs TYPE: a new file system on the disk, mounted on $mnt.  overlay-TYPE is
-# overlayfs over one.
+# make_fs TYPE [MKFS-OPTION...]: a new file system on the disk, mounted on $mnt.
+# overlay-TYPE is overlayfs over one.
 make_fs ()
 {
   local type=${1#overlay-}
 
   need "mkfs.$type"
-  eventually 60 make_fs_once "$type" || fail "mkfs.$type: $(<"$tmp/mkfs.log")"
+  eventually 60 make_fs_once "$type" "${@:2}" || fail "mkfs.$type: $(<"$tmp/mkfs.log")"
   mount_fs "$1"
 }
 
@@ -161,9 +161,9 @@ make_fs ()
 make_fs_once ()
 {
   case $1 in
-    ext4) mkfs.ext4 -q -F "$device" ;;
-    xfs) mkfs.xfs -q -f "$device" ;;
-    btrfs) mkfs.btrfs -q -f "$device" ;;
+    ext4) mkfs.ext4 -q -F "${@:2}" "$device" ;;
+    xfs) mkfs.xfs -q -f "${@:2}" "$device" ;;
+    btrfs) mkfs.btrfs -q -f "${@:2}" "$device" ;;
     *) fail "no such file system: $1" ;;
   esac >"$tmp/mkfs.log" 2>&1
 }
