@@ -20,8 +20,8 @@ mkdir -p "$results"
 # job NAME LINE...: its results.  The fields of a line have commas between.
 job ()
 {
-  printf '%s\n' 'kernel,6.1.0-1' 'nbdkit,nbdkit 1.2.3' "${@:2}" |
-    tr , '\t' >"$results/$1.results"
+  printf '%s\n' 'kernel,6.1.0-1' 'nbdkit,nbdkit 1.2.3' 'commit,abc1234' \
+    "${@:2}" | tr , '\t' >"$results/$1.results"
   outcome 6.1 "$1" "$results/$1.results" >>"$tmp/out"
 }
 
@@ -47,7 +47,7 @@ last=$(total) || status=$?
   fail "no report: $(<"$tmp/unexplained")"
 [ "$(<"$tmp/unexplained")" = 'report: not explained: 6.1 ext4 left' ] ||
   fail "unexplained is $(<"$tmp/unexplained")"
-for line in '| 6.1 | 6.1.0-1 | 1.2.3 |' \
+for line in '| 6.1 | 6.1.0-1 | 1.2.3 | abc1234 |' \
   '| ext4 | **not**: left |' \
   '| vfat |  |' \
   '| ntfs3 | absent |' \
