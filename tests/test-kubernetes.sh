@@ -139,6 +139,10 @@ same "$tmp/raw.2" "$tmp/out/${disks[2]%.*}.raw"
 printf '#!/bin/sh\nkill -KILL $$\n' >"$tmp/bin/nbdkit"
 ! PATH=$tmp/bin:$PATH convert 2 || fail 'it succeeds without a server'
 nothing_left
+# A qemu-nbd that comes up when nbdcopy has gone waits for a client for ever.
+# In a pod it ends with the pod.
+mapfile -t left < <(pgrep -f -- "$tmp/in/")
+[ ${#left[@]} = 0 ] || kill "${left[@]}" 2>/dev/null || :
 same "$tmp/raw.2" "$tmp/out/${disks[2]%.*}.raw"
 
 # What cannot be converted, now or later.
