@@ -180,11 +180,11 @@ evictor_empty (struct evictor *ev)
       worker_set_inactive (&ev->worker);
       break;
     }
-    pthread_mutex_unlock (&ev->rings.lock);
+    rings_unlock (&ev->rings);
     nanosleep (&t, NULL);
     pthread_mutex_lock (&ev->rings.lock);
   }
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
 }
 
 bool
@@ -194,7 +194,7 @@ evictor_is_empty (struct evictor *ev)
 
   pthread_mutex_lock (&ev->rings.lock);
   active = ev->worker.active;
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
   return !active;
 }
 
@@ -217,7 +217,7 @@ evictor_readers (struct evictor *ev, int change)
 {
   pthread_mutex_lock (&ev->rings.lock);
   ev->rings.readers += change;
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
 }
 
 void
@@ -234,7 +234,7 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
   ev->unswept_reads = true;
   if (rings_add_read (&ev->rings, offset, length))
     worker_call (&ev->worker);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
 }
 
 void
@@ -244,7 +244,7 @@ evictor_count_soon (struct evictor *ev)
   worker_mark_active (&ev->worker);
   ev->rings.bytes_to_count = 0;
   worker_call (&ev->worker);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
 }
 
 void
@@ -261,7 +261,7 @@ evictor_has_newer (struct evictor *ev, uint64_t offset, uint64_t *length)
 
   pthread_mutex_lock (&ev->rings.lock);
   newer = claim_is_newer (&ev->rings.claims, offset, length);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
   return newer;
 }
 
@@ -272,7 +272,7 @@ evictor_may_have_newer (struct evictor *ev, uint64_t offset, uint64_t length)
 
   pthread_mutex_lock (&ev->rings.lock);
   newer = claim_may_be_newer (&ev->rings.claims, offset, length);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
   return newer;
 }
 
@@ -310,7 +310,7 @@ wait_in_line (struct evictor *ev, uint64_t bytes)
 
   if (flow_is_short (f))
     get_credit (ev, w);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
   flow_wait (w);
   while (!atomic_load (&w->called)) {
     pthread_mutex_lock (&ev->rings.lock);
@@ -322,7 +322,7 @@ wait_in_line (struct evictor *ev, uint64_t bytes)
       w->posted = false;
       get_credit (ev, w);
     }
-    pthread_mutex_unlock (&ev->rings.lock);
+    rings_unlock (&ev->rings);
     if (!called)
       flow_wait (w);
   }
@@ -336,7 +336,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   w->credit = ring_whole_pages (&ev->rings.writes, offset, length).length;
   pthread_mutex_lock (&ev->rings.lock);
   if (flow_try (&ev->rings.flow, w->credit))
-    pthread_mutex_unlock (&ev->rings.lock);
+    rings_unlock (&ev->rings);
   else
     wait_in_line (ev, w->credit);
   claim_begins (&ev->rings.claims, &w->claim, offset, length);
@@ -371,7 +371,7 @@ evictor_wrote (struct evictor *ev, struct evictor_write *w,
     wberr_write_at (ev->config.errors, r, offset, 0);
   if (sealed || flow_is_short (&ev->rings.flow))
     worker_call (&ev->worker);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
 }
 
 void
@@ -391,7 +391,7 @@ evictor_wrote_through (struct evictor *ev, struct evictor_write *w,
     sealed |= rings_add_read (&ev->rings, ours->v[i].offset, ours->v[i].length);
   if (sealed)
     worker_call (&ev->worker);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
 }
 
 void
@@ -409,7 +409,7 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w)
       worker_call (&ev->worker);
   }
   claim_ends (&ev->rings.claims, &w->claim);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
 }
 
 void
@@ -417,7 +417,7 @@ evictor_flushed (struct evictor *ev)
 {
   pthread_mutex_lock (&ev->rings.lock);
   worker_empty_soon (&ev->worker);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
 }
 
 void
@@ -429,7 +429,7 @@ evictor_failed (struct evictor *ev, int err, uint64_t offset, uint64_t length)
   pthread_mutex_lock (&ev->rings.lock);
   worker_mark_active (&ev->worker);
   worker_take_role (&ev->worker);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
   heard = writeback_collect_error (&ev->rings.wb) ||
           !writeback_is_by_range (&ev->rings.wb);
   pthread_mutex_lock (&ev->rings.lock);
@@ -439,5 +439,5 @@ evictor_failed (struct evictor *ev, int err, uint64_t offset, uint64_t length)
   if (heard || (err != ENOSPC && err != EDQUOT))
     claim_failed (&ev->rings.claims, e);
   worker_leave_role (&ev->worker);
-  pthread_mutex_unlock (&ev->rings.lock);
+  rings_unlock (&ev->rings);
 }

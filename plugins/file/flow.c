@@ -73,6 +73,7 @@ flow_init (struct flow *f, uint64_t most)
 {
   pthread_once (&most_once, count_processors);
   STAILQ_INIT (&f->line);
+  STAILQ_INIT (&f->called);
   f->writers = 0;
   f->writing = 0;
   f->most = most;
@@ -104,7 +105,8 @@ take (struct flow *f, uint64_t bytes)
   return true;
 }
 
-/* Who is called has got its place and credits already, so nobody can be faster.
+/* Who is called has got its place and credits already, so nobody can be faster:
+ * it may be told without the lock.
  */
 static void
 call_writers (struct flow *f)
@@ -118,7 +120,21 @@ call_writers (struct flow *f)
     w->posted = true;
     atomic_store (&w->called, true);
     if (post)
-      sem_post (&w->turn);
+      STAILQ_INSERT_TAIL (&f->called, w, next);
+  }
+}
+
+void
+flow_unlock (struct flow *f, pthread_mutex_t *lock)
+{
+  struct flow_queue called = STAILQ_HEAD_INITIALIZER (called);
+  struct flow_writer *w;
+
+  STAILQ_CONCAT (&called, &f->called);
+  pthread_mutex_unlock (lock);
+  while ((w = STAILQ_FIRST (&called))) {
+    STAILQ_REMOVE_HEAD (&called, next);
+    sem_post (&w->turn);
   }
 }
 

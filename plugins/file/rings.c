@@ -67,7 +67,7 @@ drop_window (struct rings *rs, const struct window *w, const char *kind)
 {
   const bool overflowed = claims_overflowed (&rs->claims);
 
-  pthread_mutex_unlock (&rs->lock);
+  rings_unlock (rs);
   if (overflowed)
     nbdkit_error ("%s: more than %d ranges must be kept in the page cache, or "
                   "there is no memory to remember them: from now on nothing of "
@@ -103,7 +103,7 @@ evict_read (struct rings *rs)
   struct window *w = ring_take (&rs->reads);
 
   count_window (rs, w);
-  pthread_mutex_unlock (&rs->lock);
+  rings_unlock (rs);
   writeback_learn (&rs->wb, &w->set);
   pthread_mutex_lock (&rs->lock);
   claim_widen_to_folios (&rs->claims, &w->set);
@@ -127,7 +127,7 @@ hand_back (void *arg, uint64_t bytes)
 
   pthread_mutex_lock (&p->rs->lock);
   flow_hand_back (&p->rs->flow, ring_release (&p->rs->writes, p->w, bytes));
-  pthread_mutex_unlock (&p->rs->lock);
+  rings_unlock (p->rs);
 }
 
 /* Of writeback_look_back, without the lock. */
@@ -140,7 +140,7 @@ spare (void *arg, struct extent_set *set)
   pthread_mutex_lock (&rs->lock);
   ring_subtract_from (&rs->reads, set, NULL);
   r = claim_spare_unsafe (&rs->claims, set);
-  pthread_mutex_unlock (&rs->lock);
+  rings_unlock (rs);
   return r;
 }
 
@@ -149,7 +149,7 @@ look_back (struct rings *rs, const struct extent_set *dropped)
 {
   struct extent_set failed;
 
-  pthread_mutex_unlock (&rs->lock);
+  rings_unlock (rs);
   extent_set_init (&failed, MAX_KEPT);
   writeback_look_back (&rs->wb, dropped, spare, rs, &failed);
   pthread_mutex_lock (&rs->lock);
@@ -173,7 +173,7 @@ evict_written (struct rings *rs)
    * written back twice.
    */
   ring_subtract_from (&rs->writes, &w->set, w);
-  pthread_mutex_unlock (&rs->lock);
+  rings_unlock (rs);
   err = writeback_wait (&rs->wb, w, hand_back, &p);
   /* The kernel says that something failed, not what: all that was begun before
    * that was heard, by whomever, is suspected.
@@ -194,7 +194,7 @@ static void
 start_window (struct rings *rs, struct window *w)
 {
   w->started = true;
-  pthread_mutex_unlock (&rs->lock);
+  rings_unlock (rs);
   writeback_start (&rs->wb, w);
   pthread_mutex_lock (&rs->lock);
 }
@@ -240,7 +240,7 @@ sweep_next (struct rings *rs, bool ahead)
   if (claim_spared (&rs->claims, &spared) == -1 ||
       (ahead && spare_ahead (rs, &spared) == -1))
     sweep_end (&rs->sweep);
-  pthread_mutex_unlock (&rs->lock);
+  rings_unlock (rs);
   if (sweep_goes_on (&rs->sweep))
     sweep_piece (&rs->sweep, rs->config->pages, rs->wb.fd, &spared);
   pthread_mutex_lock (&rs->lock);
@@ -272,7 +272,7 @@ count_resident (struct rings *rs)
 {
   int64_t resident;
 
-  pthread_mutex_unlock (&rs->lock);
+  rings_unlock (rs);
   resident = pagecache_count (rs->config->pages, rs->wb.fd, 0, 0);
   pthread_mutex_lock (&rs->lock);
   return resident;
@@ -440,7 +440,7 @@ drop_loose (struct rings *rs)
   extent_set_init (&safe, MAX_KEPT);
   if (extent_set_union (&safe, &c.ours) == 0 &&
       claim_spare_unsafe (&rs->claims, &safe) == 0) {
-    pthread_mutex_unlock (&rs->lock);
+    rings_unlock (rs);
     writeback_drop (&rs->wb, &safe);
     pthread_mutex_lock (&rs->lock);
   }
@@ -471,7 +471,7 @@ rings_empty (struct rings *rs)
   last = rs->reads.serial;
   while (ring_oldest (&rs->reads) && ring_oldest (&rs->reads)->serial <= last)
     evict_read (rs);
-  pthread_mutex_unlock (&rs->lock);
+  rings_unlock (rs);
   writeback_collect_error (&rs->wb);
   pthread_mutex_lock (&rs->lock);
   begin_sweep (rs, true);

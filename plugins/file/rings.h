@@ -47,6 +47,13 @@ void rings_init (struct rings *rs, int fd, const char *name,
                  const struct evictor_config *config);
 void rings_free (struct rings *rs);
 
+/* The lock, which is released by this alone: writers may have been called. */
+static inline void
+rings_unlock (struct rings *rs)
+{
+  flow_unlock (&rs->flow, &rs->lock);
+}
+
 /* All of these are called with the lock, and return with it, but release it
  * while they are in system calls.
  */
