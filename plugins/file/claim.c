@@ -156,16 +156,17 @@ void
 claim_begins (struct claims *cs, struct claim *c, uint64_t offset,
               uint64_t length)
 {
-  struct extent range = ring_whole_pages (cs->reads, offset, length);
   struct extent_set theirs;
 
+  c->range = ring_whole_pages (cs->reads, offset, length);
   c->accounted = false;
-  extent_set_init (&c->ours, MAX_KEPT);
-  if (!cs->preserve)
+  c->listed = cs->preserve;
+  if (!c->listed)
     return;
+  extent_set_init (&c->ours, MAX_KEPT);
   extent_set_init (&theirs, MAX_KEPT);
-  if (extent_set_add (&c->ours, range.offset, range.length) == 0 &&
-      extent_set_add (&theirs, range.offset, range.length) == 0)
+  if (extent_set_add (&c->ours, c->range.offset, c->range.length) == 0 &&
+      extent_set_add (&theirs, c->range.offset, c->range.length) == 0)
     find_theirs (cs, &theirs);
   else { /* no memory: nothing is ours, nor safe to drop */
     extent_set_free (&c->ours);
@@ -185,17 +186,25 @@ claim_begins (struct claims *cs, struct claim *c, uint64_t offset,
   extent_set_free (&theirs);
 }
 
+const struct extent *
+claim_ours (const struct claim *c, size_t *nr)
+{
+  *nr = c->listed ? c->ours.nr : 1;
+  return c->listed ? c->ours.v : &c->range;
+}
+
 void
 claim_account (struct claims *cs, struct claim *c)
 {
   c->accounted = true;
-  extent_set_subtract (&cs->loose, &c->ours);
+  if (c->listed)
+    extent_set_subtract (&cs->loose, &c->ours);
 }
 
 void
 claim_ends (struct claims *cs, struct claim *c)
 {
-  if (!cs->preserve)
+  if (!c->listed)
     return;
   LIST_REMOVE (c, others);
   /* A request that failed may have brought some of it in. */
@@ -285,18 +294,26 @@ claim_is_newer (struct claims *cs, uint64_t offset, uint64_t *length)
 }
 
 int64_t
+claims_resident (struct claims *cs)
+{
+  int64_t resident;
+
+  if (cs->preserve)
+    return 0;
+  pthread_mutex_unlock (cs->lock);
+  resident = pagecache_count (cs->pages, cs->fd, 0, 0);
+  pthread_mutex_lock (cs->lock);
+  return resident;
+}
+
+int64_t
 claims_left (struct claims *cs)
 {
-  int64_t left;
-
-  /* With preserve a request's thread may be dropping a window of reads. */
+  /* A request's thread may be dropping a window of reads. */
   if (cs->preserve)
     return cs->loose.bytes > 0 || !ring_is_empty (cs->reads) ||
            !ring_is_empty (cs->writes) || !LIST_EMPTY (&cs->writing);
-  pthread_mutex_unlock (cs->lock);
-  left = pagecache_count (cs->pages, cs->fd, 0, 0);
-  pthread_mutex_lock (cs->lock);
-  return left;
+  return claims_resident (cs);
 }
 
 void

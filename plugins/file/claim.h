@@ -38,8 +38,10 @@
  * thread.
  */
 struct claim {
+  struct extent range;       /* in whole pages; constant */
   LIST_ENTRY (claim) others; /* of the claims' lock */
-  struct extent_set ours;    /* constant while it is in that list */
+  bool listed;               /* among the others; constant while it is */
+  struct extent_set ours;    /* if it is listed; constant while it is */
   bool accounted;            /* what is ours has been added to a window */
 };
 
@@ -73,10 +75,14 @@ void claims_free (struct claims *cs);
 void claim_begins (struct claims *cs, struct claim *c, uint64_t offset,
                    uint64_t length);
 
+/* What was claimed: *nr extents, which belong to the claim. */
+const struct extent *claim_ours (const struct claim *c, size_t *nr);
+
 /* All that was claimed has been added to a window of writes.  Lock held. */
 void claim_account (struct claims *cs, struct claim *c);
 
-/* The claim's write is over.  What was not accounted for is loose.  Lock held.
+/* The claim's write is over.  What was not accounted for is loose.  Lock held;
+ * needless if the claim is not listed.
  */
 void claim_ends (struct claims *cs, struct claim *c);
 
@@ -138,6 +144,12 @@ bool claim_is_newer (struct claims *cs, uint64_t offset, uint64_t *length);
  * -1 if it must drop nothing.  Lock held.
  */
 int claim_spared (struct claims *cs, struct extent_set *spared);
+
+/* Bytes in memory that windows may not know of, or -1 if nobody tells:
+ * readahead brings them in with cache=none, and nothing does with preserve.
+ * Called with the lock, which it releases meanwhile.
+ */
+int64_t claims_resident (struct claims *cs);
 
 /* Bytes of what is ours that are still in memory when all was dropped (more
  * than 0, if that is not known exactly), or -1 if nobody tells.  Called with

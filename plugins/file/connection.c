@@ -333,7 +333,7 @@ write_fua (struct connection *c, struct wberr_write *w, const char *buf,
   }
   wberr_write_ends (&c->disk->errors, w);
   if (ev && r == 0)
-    evictor_wrote_through (ev, &write, offset, count);
+    evictor_wrote_through (ev, &write);
   if (ev)
     evictor_write_ends (ev, &write);
   if (r == 0)

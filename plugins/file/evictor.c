@@ -375,20 +375,17 @@ evictor_wrote (struct evictor *ev, struct evictor_write *w,
 }
 
 void
-evictor_wrote_through (struct evictor *ev, struct evictor_write *w,
-                       uint64_t offset, uint64_t length)
+evictor_wrote_through (struct evictor *ev, struct evictor_write *w)
 {
-  const struct extent_set *ours = &w->claim.ours;
+  size_t nr, i;
+  const struct extent *ours = claim_ours (&w->claim, &nr);
   bool sealed = false;
-  size_t i;
 
   pthread_mutex_lock (&ev->rings.lock);
   worker_mark_active (&ev->worker);
   w->claim.accounted = true;
-  if (!ev->config.preserve)
-    sealed = rings_add_read (&ev->rings, offset, length);
-  for (i = 0; i < ours->nr; i++)
-    sealed |= rings_add_read (&ev->rings, ours->v[i].offset, ours->v[i].length);
+  for (i = 0; i < nr; i++)
+    sealed |= rings_add_read (&ev->rings, ours[i].offset, ours[i].length);
   if (sealed)
     worker_call (&ev->worker);
   rings_unlock (&ev->rings);
@@ -397,7 +394,7 @@ evictor_wrote_through (struct evictor *ev, struct evictor_write *w,
 void
 evictor_write_ends (struct evictor *ev, struct evictor_write *w)
 {
-  if (w->credit == 0 && !ev->config.preserve)
+  if (w->credit == 0 && !w->claim.listed)
     return;
   pthread_mutex_lock (&ev->rings.lock);
   if (!w->claim.accounted)

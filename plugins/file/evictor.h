@@ -118,9 +118,8 @@ void evictor_wrote (struct evictor *ev, struct evictor_write *w,
                     struct wberr_write *r, uint64_t offset, uint64_t length,
                     bool all);
 
-/* After it was written and is known to be on the disk, or was read. */
-void evictor_wrote_through (struct evictor *ev, struct evictor_write *w,
-                            uint64_t offset, uint64_t length);
+/* After all of it was written and is known to be on the disk, or was read. */
+void evictor_wrote_through (struct evictor *ev, struct evictor_write *w);
 
 /* It is over, whatever came of it. */
 void evictor_write_ends (struct evictor *ev, struct evictor_write *w);

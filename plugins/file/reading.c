@@ -100,7 +100,7 @@ read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   if (r == -1)
     r = read_fully (c, buf, count, offset);
   err = errno;
-  evictor_wrote_through (ev, &w, start, length);
+  evictor_wrote_through (ev, &w);
   evictor_write_ends (ev, &w);
   errno = err;
   return r;

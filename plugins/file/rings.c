@@ -267,17 +267,6 @@ allowance (const struct rings *rs)
   return ring + ring / 2 + 2 * rs->readers * rs->config->read_ahead;
 }
 
-static int64_t
-count_resident (struct rings *rs)
-{
-  int64_t resident;
-
-  rings_unlock (rs);
-  resident = pagecache_count (rs->config->pages, rs->wb.fd, 0, 0);
-  pthread_mutex_lock (&rs->lock);
-  return resident;
-}
-
 /* Sweep if the file has more resident than windows and readahead explain.
  * Where that cannot be counted, sweep as rarely as once a ring.
  */
@@ -287,9 +276,7 @@ count_and_sweep (struct rings *rs)
   int64_t resident;
 
   rs->bytes_to_count = WINDOWS_PER_COUNT * rs->reads.window_size;
-  if (rs->config->preserve)
-    return;
-  resident = count_resident (rs);
+  resident = claims_resident (&rs->claims);
   if (resident == -1)
     rs->bytes_to_count = rs->config->windows * rs->reads.window_size;
   else if ((uint64_t) resident <= allowance (rs) + rs->stubborn)
@@ -304,7 +291,7 @@ count_and_sweep (struct rings *rs)
 static void
 end_of_sweep (struct rings *rs)
 {
-  const int64_t resident = count_resident (rs);
+  const int64_t resident = claims_resident (&rs->claims);
   const uint64_t allowed = allowance (rs);
 
   rs->stubborn = resident > 0 && (uint64_t) resident > allowed
@@ -429,7 +416,7 @@ rings_add_written (struct rings *rs, uint64_t offset, uint64_t length,
 static void
 drop_loose (struct rings *rs)
 {
-  struct claim c = { .ours = rs->claims.loose };
+  struct claim c = { .ours = rs->claims.loose, .listed = true };
   struct extent_set safe;
   size_t i;
 
