@@ -53,7 +53,7 @@ struct flow {
   struct flow_queue line;   /* who waits, oldest first */
   struct flow_queue called; /* who may go on, and is to be woken */
   unsigned writers;         /* that have a place */
-  uint64_t writing;         /* bytes that they write */
+  uint64_t writing;         /* bytes of their places */
   uint64_t most;            /* constant: credits of a disk alone */
   uint64_t used;            /* bytes */
   bool busy;                /* counted as busy */
