@@ -25,12 +25,16 @@ read_ahead ()
 }
 
 # is_seen FILE: all of it is in memory now, and that is what the watcher sees.
-# Of reads that go past the page cache it sees nothing.
+# Of reads that go past the page cache it sees nothing.  The kernel may have taken
+# a few pages back by then: some machines do so early.
 is_seen ()
 {
+  local seen
+
   cat "$1" >/dev/null
-  [ "$("$builddir/residency" "$1")" = $((size / page)) ] ||
-    fail "$("$builddir/residency" "$1") pages are seen of a file that was read"
+  seen=$("$builddir/residency" "$1")
+  ((seen * page * 100 >= size * 99 && seen * page <= size)) ||
+    fail "$seen pages are seen of a file of $((size / page)) that was read"
 }
 
 # Whether a process would be told of SIGTERM (bit 15 of 64), as residency -w is
