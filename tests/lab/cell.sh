@@ -26,8 +26,9 @@ result nbdkit "$("$stock" --version)"
 make_source
 
 declare -A seen
+[ -n "$alone" ] || stock_serves || alone=yes
 for property in "${properties[@]}"; do
-  seen[$property]=-
+  seen[$property]=${refused:--}
   [ -z "$alone" ] || continue
   began=$SECONDS
   "property_$property" "$stock"

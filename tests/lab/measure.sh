@@ -154,6 +154,20 @@ serve ()
   start_nbdkit file "$target" "cache=${2:-none}"
 }
 
+# stock_serves: does it?  If not, $refused says why.
+stock_serves ()
+{
+  refused=
+  fresh
+  serve "$stock"
+  patient nbdinfo --size "$uri" >"$tmp/out" 2>&1 ||
+    refused="does not serve it ($(tail -n 1 "$tmp/log" |
+      sed 's/.*error: //' | cut -c 1-100))"
+  stop_nbdkit
+  [ -z "$refused" ] || say "stock $refused"
+  [ -z "$refused" ]
+}
+
 # One copy in with a flush and one without, and two out; what is seen of them is
 # several properties.  $copied tells whether they came to their end.
 copies ()
