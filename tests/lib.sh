@@ -266,10 +266,11 @@ ask ()
 }
 
 # ask_any REQUEST...: $answer is ok or error with the name of its errno.
+patience=60
 ask_any ()
 {
   printf '%s\n' "$*" >&"$client_in"
-  read -r -t 60 answer <&"$client_out" || fail "$*: no answer"
+  read -r -t "$patience" answer <&"$client_out" || fail "$*: no answer"
 }
 
 client_stop ()
