@@ -266,11 +266,23 @@ ask ()
 }
 
 # ask_any REQUEST...: $answer is ok or error with the name of its errno.
-patience=60
 ask_any ()
 {
-  printf '%s\n' "$*" >&"$client_in"
-  read -r -t "$patience" answer <&"$client_out" || fail "$*: no answer"
+  local status=0
+
+  ask_for 60 "$@" || status=$?
+  [ $status -le 128 ] || fail "$*: no answer in 60 s"
+  [ $status = 0 ] && return
+  wait "$client_pid" || status=$?
+  fail "$*: no answer, the client ended with status $status"
+}
+
+# ask_for SECONDS REQUEST...: more than 128 is returned if there is no answer so
+# soon.
+ask_for ()
+{
+  printf '%s\n' "${*:2}" >&"$client_in"
+  read -r -t "$1" answer <&"$client_out"
 }
 
 client_stop ()

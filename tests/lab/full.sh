@@ -24,9 +24,19 @@ esac
 
 # Linux's NFS server tells its clients that it forgot what is not committed,
 # whenever a write found no room.  They send all of that again, and as long as
-# some of it has no room, again: 2.8 GB in 232 s, for one write of 1 MiB (stock
-# on 6.12).  No server in user space can do anything about it.
-patience=600
+# some of it has no room, again: on 6.12 2.8 GB in 232 s, for one pwrite of 1
+# MiB.  No server in user space can do anything about it.
+patience=300
+
+# end_by_force: neither the server nor its client is waited for.
+end_by_force ()
+{
+  exec {client_in}>&- {client_out}<&-
+  client_up=
+  kill -KILL "$client_pid" "$server"
+  eventually 60 gone "$server" || fail 'the server does not end'
+  pids=()
+}
 
 # runs_out SERVER
 runs_out ()
@@ -43,7 +53,12 @@ runs_out ()
   client_start "$uri"
   for ((i = 0; i < 160; i++)); do
     before=$SECONDS
-    ask_any write $((i * MiB)) $MiB
+    ask_for "$patience" write $((i * MiB)) $MiB || {
+      told=0
+      value="the write at $i MiB has no answer in $patience s"
+      end_by_force
+      return
+    }
     ((SECONDS - before > slowest)) && slowest=$((SECONDS - before))
     if [[ $answer = ok* ]]; then
       written=$((written + 1))
@@ -51,7 +66,7 @@ runs_out ()
       refused=$((refused + 1))
     fi
   done
-  ask_any flush
+  ask_for "$patience" flush || fail 'the flush has no answer'
   flushed=${answer%% *}
   client_stop
   kill "$server"
