@@ -26,7 +26,7 @@ esac
 # whenever a write found no room.  They send all of that again, and as long as
 # some of it has no room, again: on 6.12 2.8 GB in 232 s, for one pwrite of 1
 # MiB.  No server in user space can do anything about it.
-patience=300
+patience=120
 
 # end_by_force: neither the server nor its client is waited for.
 end_by_force ()

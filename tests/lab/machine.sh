@@ -16,9 +16,23 @@ disk ()
 # which qemu emulates each byte for itself: 60 s instead of 34 until the first
 # copies have ended, on Linux 6.1.  A second CPU makes it 46: two threads of
 # qemu's wait for each other.
-machine_cpu=Nehalem
+emulate_amd64 ()
+{
+  qemu=(qemu-system-x86_64 -cpu Nehalem -serial "file:$console"
+    -serial "file:$results")
+  console_port=ttyS0 results_port=ttyS1
+}
 
-parameters='console=ttyS0 quiet panic=-1 mitigations=off audit=0'
+# It knows pages of 16 KiB, and no signed pointers, which are dear to emulate.
+emulate_arm64 ()
+{
+  qemu=(qemu-system-aarch64 -machine virt -cpu neoverse-n1
+    -serial "file:$console" -chardev "file,id=results,path=$results"
+    -device 'pci-serial,chardev=results')
+  console_port=ttyAMA0 results_port=ttyS0
+}
+
+parameters='quiet panic=-1 mitigations=off audit=0'
 
 # qemu keeps what it translated by its address in the process: with libraries
 # elsewhere in each process it translates them for each anew, a quarter of all
@@ -34,13 +48,14 @@ parameters+=' tsc=unstable clocksource=hpet no_timer_check'
 # which qemu has removed as soon as they were open.
 machine ()
 {
-  local folder=$lab/kernel-$1 root=${root_suite[$1]} i qemu scratch
+  local folder=$lab/kernel-$1 root=${root_of[$1]} results=$4 console=$5
+  local i qemu scratch console_port results_port
 
-  qemu=(qemu-system-x86_64 -accel 'tcg,thread=multi' -cpu "$machine_cpu"
-    -smp "$cpus" -m 2G -nodefaults -no-user-config -no-reboot -display none
-    -kernel "$folder/vmlinuz" -initrd "$folder/initrd"
-    -append "$parameters lab.job=$2"
-    -serial "file:$5" -serial "file:$4" -device virtio-rng-pci)
+  "emulate_$(architecture "$1")"
+  qemu+=(-accel 'tcg,thread=multi' -smp "$cpus" -m 2G -nodefaults
+    -no-user-config -no-reboot -display none -device virtio-rng-pci
+    -kernel "$folder/vmlinuz" -initrd "$folder/initrd" -append
+    "$parameters console=$console_port lab.results=$results_port lab.job=$2")
   disk "$lab/root-$root.ext4" snapshot=on
   disk "$folder/modules.ext4" readonly=on
   disk "$lab/build-$root.ext4" snapshot=on

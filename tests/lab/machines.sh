@@ -7,15 +7,29 @@
 
 kernels=(5.10 6.1 6.12 newest)
 
+# Those that run only if they are asked for: with pages of 16 KiB.
+other_kernels=(arm64-16k)
+
 # The release that has this kernel.
 declare -A kernel_suite=(
-  [5.10]=bullseye [6.1]=bookworm [6.12]=trixie [newest]=sid
+  [5.10]=bullseye [6.1]=bookworm [6.12]=trixie [newest]=sid [arm64-16k]=trixie
+)
+declare -A kernel_package=([arm64-16k]=linux-image-arm64-16k)
+
+# The root that runs on it.  nbdkit of bullseye is too old for the plugin.
+declare -A root_of=(
+  [5.10]=bookworm [6.1]=bookworm [6.12]=trixie [newest]=sid
+  [arm64-16k]=trixie-arm64
 )
 
-# The release that runs on it.  nbdkit of bullseye is too old for the plugin.
-declare -A root_suite=(
-  [5.10]=bookworm [6.1]=bookworm [6.12]=trixie [newest]=sid
-)
+# architecture NAME: of a kernel or a root.
+architecture ()
+{
+  case $1 in
+    *arm64*) echo arm64 ;;
+    *) echo amd64 ;;
+  esac
+}
 
 # What a root needs: to build the plugin and its tests, and to run the jobs.
 root_packages=(

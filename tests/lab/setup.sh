@@ -3,10 +3,10 @@
 # the lab's folder, and made once; the plugin, whenever the sources changed.
 # Sourced after scripts/common.sh, scripts/chroot.sh and machines.sh.
 #
-#   $lab/root-SUITE/        the root as a folder, in which the plugin is built
-#   $lab/root-SUITE.ext4    the same as a disk
-#   $lab/build-SUITE/       sources and build, /lab in the root
-#   $lab/build-SUITE.ext4   the same as a disk
+#   $lab/root-ROOT/         the root as a folder, in which the plugin is built
+#   $lab/root-ROOT.ext4     the same as a disk
+#   $lab/build-ROOT/        sources and build, /lab in the root
+#   $lab/build-ROOT.ext4    the same as a disk
 #   $lab/kernel-NAME/       vmlinuz, initrd, modules.ext4, version
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -28,31 +28,60 @@ image ()
   mv "$2-part" "$2"
 }
 
-# make_root SUITE
+# Have the kernel start programs for arm64 with qemu, in a chroot too (F).  Who
+# has that set up already keeps it.
+run_arm64_programs ()
+{
+  local at=/proc/sys/fs/binfmt_misc magic mask
+
+  need_programs lab-arm64 qemu-system-aarch64 qemu-aarch64-static arch-test
+  [ -e $at/register ] || mount -t binfmt_misc binfmt_misc $at ||
+    die "the kernel starts no programs for other machines (binfmt_misc)"
+  ! arch-test -n arm64 >/dev/null || return 0
+  # An ELF file of 64 bits, little-endian, of type 2 or 3, for machine 183.
+  magic='\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
+  mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
+  echo ":${work##*/}:M::$magic:$mask:$(command -v qemu-aarch64-static):F" \
+    >$at/register
+}
+
+# It is one register for the whole system, whatever the namespace.
+forget_arm64_programs ()
+{
+  [[ " ${wanted_kernels[*]} " = *arm64* ]] || return 0
+  # shellcheck disable=SC2016
+  unshare --mount sh -c '
+    at=/proc/sys/fs/binfmt_misc
+    [ -e $at/register ] || mount -t binfmt_misc binfmt_misc $at
+    [ ! -e "$at/$1" ] || echo -1 >"$at/$1"' sh "${work##*/}"
+}
+
+# make_root ROOT: of a release, for an architecture (bookworm, trixie-arm64).
 make_root ()
 {
-  local root=$lab/root-$1
+  local root=$lab/root-$1 suite=${1%-arm64}
 
   [ ! -s "$root.ext4" ] || return 0
   step "making a root of $1"
   rm -rf --one-file-system "$root"
-  repositories "$1" >"$work/sources.list"
+  repositories "$suite" >"$work/sources.list"
   [ -s "$work/sources.list" ] || die "apt has no Debian repository here"
   apt_settings >"$work/apt.conf"
   mmdebstrap --quiet --mode=root --variant=apt --keyring="$keyring" \
+    --architectures="$(architecture "$1")" \
     --aptopt="$work/apt.conf" --aptopt='APT::Install-Recommends "false"' \
     --dpkgopt=force-unsafe-io \
     --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/man/*' \
     --include="${root_packages[*]}" \
-    "$1" "$root" "$work/sources.list"
+    "$suite" "$root" "$work/sources.list"
   rm -rf "$root"/var/lib/apt/lists/*
   mkdir -p "$root/lib/modules" "$root/lab"
   image "$root" "$root.ext4" 1500
 }
 
-# make_plugin SUITE: only what changed is compiled again.
+# make_plugin ROOT: only what changed is compiled again.
 make_plugin ()
 {
   local folder=$lab/build-$1
@@ -90,12 +119,12 @@ make_kernel ()
   step "fetching the kernel $1"
   rm -rf "$out" "$work/kernel"
   mkdir -p "$out"
-  fetch_kernel "${kernel_suite[$1]}" "$work/kernel"
+  fetch_kernel "$1" "$work/kernel"
   version=$(cd "$work/kernel/lib/modules" && echo *)
   move_kernel vmlinuz "$out/vmlinuz"
   move_kernel config "$out/config"
   depmod -b "$work/kernel" "$version"
-  make_initrd "$out/initrd" "$lab/root-${root_suite[$1]}"
+  make_initrd "$out/initrd" "$lab/root-${root_of[$1]}"
   (cd "$work/kernel/lib/modules/$version" && rm -rf "${useless_modules[@]}")
   depmod -b "$work/kernel" "$version"
   image "$(realpath "$work/kernel/lib/modules")" "$out/modules.ext4" 16
@@ -103,28 +132,31 @@ make_kernel ()
   rm -rf "$work/kernel"
 }
 
-# fetch_kernel SUITE FOLDER: its packages, unpacked.
+# fetch_kernel NAME FOLDER: its packages, unpacked.
 fetch_kernel ()
 {
   local apt=$work/apt folder=$2 packages
+  local metapackage=${kernel_package[$1]:-linux-image-amd64}
 
   rm -rf "$apt"
   mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/deb" "$folder"
-  repositories "$1" >"$apt/sources.list"
+  repositories "${kernel_suite[$1]}" >"$apt/sources.list"
   apt_settings >"$apt/conf"
   # The user _apt cannot write where root can.
   echo 'APT::Sandbox::User "root";' >>"$apt/conf"
   : >"$apt/status"
   apt=(env "APT_CONFIG=$apt/conf" apt-get -qq
+    -o "APT::Architecture=$(architecture "$1")"
+    -o "APT::Architectures::=$(architecture "$1")"
     -o "Dir::Etc::sourcelist=$apt/sources.list"
     -o Dir::Etc::sourceparts=/nonexistent
     -o "Dir::State::lists=$apt/lists" -o "Dir::State::status=$apt/status"
     -o "Dir::Cache=$apt" -o APT::Install-Recommends=false)
   "${apt[@]}" update
   # The metapackage depends on the newest; newer ones are split in several.
-  mapfile -t packages < <("${apt[@]}" --simulate install linux-image-amd64 |
+  mapfile -t packages < <("${apt[@]}" --simulate install "$metapackage" |
     awk '$1 == "Inst" && $2 ~ /^linux-(image|modules|binary|base)-[0-9]/ { print $2 }')
-  [ ${#packages[@]} -gt 0 ] || die "no kernel in $1"
+  [ ${#packages[@]} -gt 0 ] || die "no kernel $1"
   (cd "$work/apt/deb" && "${apt[@]}" download "${packages[@]}")
   for package in "$work"/apt/deb/*.deb; do
     dpkg-deb -x "$package" "$folder"
