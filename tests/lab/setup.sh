@@ -56,6 +56,9 @@ forget_arm64_programs ()
     [ ! -e "$at/$1" ] || echo -1 >"$at/$1"' sh "${work##*/}"
 }
 
+# Nobody is asked about packages before they are installed, which takes five
+# minutes where that is emulated.
+#
 # make_root ROOT: of a release, for an architecture (bookworm, trixie-arm64).
 make_root ()
 {
@@ -70,6 +73,7 @@ make_root ()
   mmdebstrap --quiet --mode=root --variant=apt --keyring="$keyring" \
     --architectures="$(architecture "$1")" \
     --aptopt="$work/apt.conf" --aptopt='APT::Install-Recommends "false"' \
+    --aptopt='#clear DPkg::Pre-Install-Pkgs' \
     --dpkgopt=force-unsafe-io \
     --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \

@@ -1,0 +1,80 @@
+# A job of the lab: the same copy in cgroups of version 2 that may use less and
+# less memory: what it takes, how often it reaches the limit, and how long all
+# that is in the group waits for memory (pressure stall information).
+#
+#   limits MEMORY.MAX...
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+
+# shellcheck source=../lib.sh
+. "$srcdir/lib.sh" || exit
+# shellcheck source=places.sh
+. "$srcdir/lab/places.sh"
+# shellcheck source=measure.sh
+. "$srcdir/lab/measure.sh"
+
+place=limits group=/sys/fs/cgroup/lab
+size=$((192 * MiB))
+only_in_a_machine
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control ||
+  absent "no memory controller"
+result nbdkit "$("$stock" --version)"
+place_ext4
+make_source
+
+# event NAME: how often it happened in the group.
+event ()
+{
+  awk -v name="$1" '$1 == name { print $2 }' $group/memory.events
+}
+
+# copy_within LIMIT SERVER CACHE: sets $value, $reached and $killed.
+copy_within ()
+{
+  local began status=0 seconds
+
+  mkdir $group
+  echo "$1" >$group/memory.max
+  fresh
+  began=${EPOCHREALTIME/./}
+  (
+    echo "$BASHPID" >$group/cgroup.procs
+    exec timeout 600 nbdcopy --flush --connections=$connections -- "$source" \
+      [ "$2" --exit-with-parent file "$target" "cache=$3" ]
+  ) || status=$?
+  seconds=$(((${EPOCHREALTIME/./} - began + 500000) / 1000000))
+  eventually 20 is_over
+  reached=$(event max)
+  killed=$(event oom_kill)
+  value="$seconds s, $(($(<$group/memory.peak) / MiB)) MiB"
+  value+=", limit reached $reached times, $(stalled) ms stalled"
+  [ $status = 0 ] || value="status $status, $killed killed"
+  rmdir $group
+}
+
+is_over ()
+{
+  [ ! -s $group/cgroup.procs ] || [ -z "$(<$group/cgroup.procs)" ]
+}
+
+# stalled: for so many milliseconds nothing in the group went on, for want of
+# memory.
+stalled ()
+{
+  sed -n 's/^full .*total=//p' $group/memory.pressure | awk '{
+    printf "%.0f", $1 / 1000 }'
+}
+
+for limit; do
+  for cache in none default; do
+    copy_within "$limit" "$stock" $cache
+    of_stock=$value
+    copy_within "$limit" "$ours" $cache
+    kept=''
+    [ "$cache-$limit" != none-128M ] ||
+      as_promised [ "$reached-$killed" = 0-0 ]
+    result row "limit-$limit" "copy-$cache" "$value" "$of_stock" "$kept"
+  done
+done
