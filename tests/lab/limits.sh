@@ -33,22 +33,20 @@ event ()
 # copy_within LIMIT SERVER CACHE: sets $value, $reached and $killed.
 copy_within ()
 {
-  local began status=0 seconds
+  local status=0
 
   mkdir $group
   echo "$1" >$group/memory.max
   fresh
-  began=${EPOCHREALTIME/./}
   (
     echo "$BASHPID" >$group/cgroup.procs
     exec timeout 600 nbdcopy --flush --connections=$connections -- "$source" \
       [ "$2" --exit-with-parent file "$target" "cache=$3" ]
   ) || status=$?
-  seconds=$(((${EPOCHREALTIME/./} - began + 500000) / 1000000))
   eventually 20 is_over
   reached=$(event max)
   killed=$(event oom_kill)
-  value="$seconds s, $(($(<$group/memory.peak) / MiB)) MiB"
+  value="$(($(<$group/memory.peak) / MiB)) MiB"
   value+=", limit reached $reached times, $(stalled) ms stalled"
   [ $status = 0 ] || value="status $status, $killed killed"
   rmdir $group
