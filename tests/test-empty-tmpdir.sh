@@ -11,3 +11,31 @@
 
 truncate -s $((33 * 1048576 + 1234)) "$tmp/disk"
 stays_empty "$tmp/disk"
+
+# What somebody holds on to for a moment, as the kernel does while it writes, is
+# dropped when it is let go, although the kernel may not count pages.
+need python3
+for wrapper in '' "$builddir/without-cachestat"; do
+  under=(${wrapper:+"$wrapper"})
+  start_nbdkit file "$tmp/disk" cache=none
+  client_start "$uri"
+  ask write 0 1M
+  : >"$tmp/held"
+  python3 -c '
+import mmap, sys, time
+with open(sys.argv[1], "rb") as f:
+    m = mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ)
+m[0]
+print("held", flush=True)
+time.sleep(60)' "$tmp/disk" >"$tmp/held" &
+  holder=$!
+  pids+=("$holder")
+  eventually 5 test -s "$tmp/held" || fail 'nobody holds a page'
+  client_stop
+  sleep 0.2
+  [ "$(resident "$tmp/disk")" -gt 0 ] || fail 'the page that is held is gone'
+  kill "$holder"
+  stop_nbdkit
+  left=$(resident "$tmp/disk")
+  [ "$left" = 0 ] || fail "$wrapper: $left pages that were held are left"
+done

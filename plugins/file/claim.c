@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "claim.h"
 
@@ -21,9 +22,13 @@
 void
 claims_init (struct claims *cs)
 {
+  size_t i;
+
   extent_set_init (&cs->failed, MAX_KEPT);
   extent_set_init (&cs->foreign, MAX_KEPT);
   extent_set_init (&cs->loose, MAX_KEPT);
+  for (i = 0; i < RECENT_WINDOWS; i++)
+    extent_set_init (&cs->recent[i], MAX_KEPT);
   cs->failed.rounds_up = true;
   cs->foreign.rounds_up = true;
   cs->prune_at = MIN_PRUNE;
@@ -36,6 +41,16 @@ claims_free (struct claims *cs)
   extent_set_free (&cs->failed);
   extent_set_free (&cs->foreign);
   extent_set_free (&cs->loose);
+  claims_trim (cs);
+}
+
+void
+claims_trim (struct claims *cs)
+{
+  size_t i;
+
+  for (i = 0; i < RECENT_WINDOWS; i++)
+    extent_set_free (&cs->recent[i]);
 }
 
 void
@@ -306,14 +321,60 @@ claims_resident (struct claims *cs)
   return resident;
 }
 
+/* Bytes of a set, less what must stay, that mincore says are in memory; 0 if it
+ * says nothing.  Lock held, but released meanwhile.
+ */
+static uint64_t
+left_of (struct claims *cs, const struct extent_set *set)
+{
+  struct extent_set left, missing;
+  uint64_t bytes = 0;
+  size_t i;
+
+  extent_set_init (&left, MAX_KEPT);
+  extent_set_init (&missing, MAX_KEPT);
+  if (extent_set_copy (&left, set) == 0) {
+    extent_set_subtract (&left, &cs->failed);
+    pthread_mutex_unlock (cs->lock);
+    for (i = 0; i < left.nr; i++) {
+      if (pagecache_missing (cs->pages, cs->fd, left.v[i].offset,
+                             left.v[i].length, &missing) == -1)
+        break;
+    }
+    if (i == left.nr) {
+      extent_set_subtract (&left, &missing);
+      bytes = left.bytes;
+    }
+    pthread_mutex_lock (cs->lock);
+  }
+  extent_set_free (&left);
+  extent_set_free (&missing);
+  return bytes;
+}
+
+/* What is left of the windows that were dropped last, or -1 if nothing is. */
+static int64_t
+left_of_recent (struct claims *cs)
+{
+  uint64_t left = 0;
+  size_t i;
+
+  for (i = 0; i < RECENT_WINDOWS && left == 0; i++)
+    left = left_of (cs, &cs->recent[i]);
+  return left > 0 ? (int64_t) left : -1;
+}
+
 int64_t
 claims_left (struct claims *cs)
 {
+  int64_t left;
+
   /* A request's thread may be dropping a window of reads. */
   if (cs->preserve)
     return cs->loose.bytes > 0 || !ring_is_empty (cs->reads) ||
            !ring_is_empty (cs->writes) || !LIST_EMPTY (&cs->writing);
-  return claims_resident (cs);
+  left = claims_resident (cs);
+  return left == -1 ? left_of_recent (cs) : left;
 }
 
 void
@@ -332,6 +393,16 @@ claim_widen_to_folios (const struct claims *cs, struct extent_set *s)
   }
 }
 
+/* Nobody counts what is left of it. */
+static void
+remember (struct claims *cs, const struct extent_set *set)
+{
+  struct extent_set *r = &cs->recent[cs->drops % RECENT_WINDOWS];
+
+  extent_set_free (r);
+  extent_set_copy (r, set); /* if there is memory */
+}
+
 void
 claim_dropped (struct claims *cs, const struct extent_set *set)
 {
@@ -346,6 +417,8 @@ claim_dropped (struct claims *cs, const struct extent_set *set)
     extent_set_union (&cs->loose, &left);
     extent_set_free (&left);
   }
+  else if (atomic_load (&cs->pages->count) == USELESS)
+    remember (cs, set);
   cs->drops++;
 }
 

@@ -34,6 +34,11 @@
  */
 #define STREAM_EXTENT (64 * 1024)
 
+/* Where no count tells what is left of a file, so many windows that were
+ * dropped last are asked about: what held on to their pages may still do.
+ */
+#define RECENT_WINDOWS 16
+
 /* What a write in progress may drop when it is over.  Belongs to the request's
  * thread.
  */
@@ -65,6 +70,7 @@ struct claims {
   bool keep_all;               /* one of the sets overflowed */
   bool keep_all_told;          /* and the log says so */
   uint64_t drops;              /* counts up when a window has been dropped */
+  struct extent_set recent[RECENT_WINDOWS]; /* dropped, where nobody counts */
 };
 
 /* The constant fields are to be set before. */
@@ -152,9 +158,16 @@ int claim_spared (struct claims *cs, struct extent_set *spared);
 int64_t claims_resident (struct claims *cs);
 
 /* Bytes of what is ours that are still in memory when all was dropped (more
- * than 0, if that is not known exactly), or -1 if nobody tells.  Called with
- * the lock, which it releases meanwhile.
+ * than 0, if that is not known exactly), or -1 if nobody tells.  Where they
+ * cannot be counted, those of the windows that were dropped last; of none that
+ * means nothing, as there may be others.  Called with the lock, which it
+ * releases meanwhile.
  */
 int64_t claims_left (struct claims *cs);
+
+/* The windows that were dropped are none of anybody's concern any more.  Lock
+ * held.
+ */
+void claims_trim (struct claims *cs);
 
 #endif /* FILE_CLAIM_H */

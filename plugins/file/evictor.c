@@ -79,6 +79,8 @@ empty_disk (void *arg)
   } while (more);
   rings_trim (&ev->rings);
   left = claims_left (&ev->rings.claims);
+  if (left <= 0)
+    claims_trim (&ev->rings.claims);
   worker_leave_role (&ev->worker);
   tell_instruments (ev);
   return left;
