@@ -55,11 +55,10 @@ is "$tmp/file" .resident 0 --mincore
 
 # What it looks at stays as it is: half of a file is cached, the rest is not.
 dd if="$tmp/file" of="$tmp/sink" bs=4M count=1 status=none
-before=$("$builddir/residency" "$tmp/file")
+map_at_rest "$tmp/file" "$tmp/map"
 strace -f -e trace=openat,open,read,pread64 -o "$tmp/calls" \
   "$watch" --count 5 --interval 0.05 --tsv "$tmp/file" >"$tmp/tsv"
-[ "$("$builddir/residency" "$tmp/file")" = "$before" ] ||
-  fail 'the page cache has changed'
+as_before "$tmp/file" "$tmp/map" 'after a watch'
 grep -F "$tmp/file" "$tmp/calls" >"$tmp/opened" || fail 'was it not opened?'
 ! grep -E 'O_RDWR|O_WRONLY' "$tmp/opened" || fail 'it was opened for writing'
 [ "$(wc -l <"$tmp/tsv")" = 6 ] || fail "$(wc -l <"$tmp/tsv") lines, not 6"
