@@ -136,7 +136,7 @@ make_base ()
 buildah ()
 {
   command buildah --root "$built/buildah/root" \
-    --runroot "$work/buildah" --storage-driver "$driver" "$@"
+    --runroot "$work/buildah" --storage-driver overlay "$@"
 }
 
 # commit_tar TAR NAME: an image of one layer.
@@ -151,8 +151,6 @@ commit_tar ()
 
 build_image ()
 {
-  local driver=overlay
-
   buildah inspect --type image docker.io/library/debian:bookworm >/dev/null ||
     commit_tar "$built/base.tar" docker.io/library/debian:bookworm
   buildah build --isolation chroot --pull-never --no-cache \
@@ -165,7 +163,7 @@ build_image ()
 
 build_pause ()
 {
-  local driver=overlay container
+  local container
 
   printf '%s\n' '#include <unistd.h>' 'int main (void) { for (;;) pause (); }' \
     >"$work/pause.c"
