@@ -15,9 +15,7 @@
 . "$srcdir/lab/measure.sh"
 
 place=cgroup group=/sys/fs/cgroup/lab
-only_in_a_machine
-echo +memory >/sys/fs/cgroup/cgroup.subtree_control ||
-  absent "no memory controller"
+memory_controller
 result nbdkit "$("$stock" --version)"
 place_ext4
 make_source

@@ -17,9 +17,7 @@
 
 place=limits group=/sys/fs/cgroup/lab
 size=$((192 * MiB))
-only_in_a_machine
-echo +memory >/sys/fs/cgroup/cgroup.subtree_control ||
-  absent "no memory controller"
+memory_controller
 result nbdkit "$("$stock" --version)"
 place_ext4
 make_source
