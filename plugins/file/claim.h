@@ -165,9 +165,7 @@ int64_t claims_resident (struct claims *cs);
  */
 int64_t claims_left (struct claims *cs);
 
-/* The windows that were dropped are none of anybody's concern any more.  Lock
- * held.
- */
+/* Forget the windows that were dropped last.  Lock held. */
 void claims_trim (struct claims *cs);
 
 #endif /* FILE_CLAIM_H */

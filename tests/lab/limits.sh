@@ -28,11 +28,10 @@ event ()
   awk -v name="$1" '$1 == name { print $2 }' $group/memory.events
 }
 
-# copy_within LIMIT SERVER CACHE: sets $value, $reached and $killed.
+# copy_within LIMIT SERVER CACHE: sets $value, $status, $reached and $killed.
 copy_within ()
 {
-  local status=0
-
+  status=0
   mkdir $group
   echo "$1" >$group/memory.max
   fresh
@@ -70,7 +69,7 @@ for limit; do
     copy_within "$limit" "$ours" $cache
     kept=''
     [ "$cache-$limit" != none-128M ] ||
-      as_promised [ "$reached-$killed" = 0-0 ]
+      as_promised [ "$status-$reached-$killed" = 0-0-0 ]
     result row "limit-$limit" "copy-$cache" "$value" "$of_stock" "$kept"
   done
 done
