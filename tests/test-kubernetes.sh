@@ -135,8 +135,11 @@ eventually 5 gone "$(<"$tmp/copy")" || fail 'nbdcopy goes on'
 nothing_left
 same "$tmp/raw.2" "$tmp/out/${disks[2]%.*}.raw"
 
-# When it fails, with a server that is killed as it starts, too.
-printf '#!/bin/sh\nkill -KILL $$\n' >"$tmp/bin/nbdkit"
+# When it fails, with a server that is killed as it starts, too.  The one before
+# may be starting just now, and may not be written to then.
+printf '#!/bin/sh\nkill -KILL $$\n' >"$tmp/killed"
+chmod +x "$tmp/killed"
+mv "$tmp/killed" "$tmp/bin/nbdkit"
 ! PATH=$tmp/bin:$PATH convert 2 || fail 'it succeeds without a server'
 nothing_left
 # A qemu-nbd that comes up when nbdcopy has gone waits for a client for ever.
