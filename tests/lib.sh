@@ -272,7 +272,8 @@ ask_any ()
 
   ask_for 60 "$@" || status=$?
   [ $status -le 128 ] || fail "$*: no answer in 60 s"
-  [ $status = 0 ] && return
+  [ $status != 0 ] || return 0
+  status=0
   wait "$client_pid" || status=$?
   fail "$*: no answer, the client ended with status $status"
 }

@@ -19,7 +19,10 @@ v2v_pod_mib=2048
 # Of examples/virt-v2v/Containerfile.debian, on top of the image that there is.
 make_v2v_image ()
 {
-  [ ! "$built/image/virt-v2v.tar" -nt "$built/image/convert.tar" ] || return 0
+  local image=$built/image/virt-v2v.tar
+
+  [ ! "$image" -nt "$built/image/convert.tar" ] ||
+    [ ! "$image" -nt "$top/examples/virt-v2v/Containerfile.debian" ] || return 0
   quietly 'building the image of virt-v2v' build_v2v_image
 }
 
