@@ -71,6 +71,18 @@ alive ()
   kill -0 "$1" 2>/dev/null && ! grep -qs "^State:.*zombie" "/proc/$1/status"
 }
 
+# waits_where PID: of a program that does not end, what each thread waits for:
+# a disk that is slow, or something that will never come?
+waits_where ()
+{
+  local task
+
+  for task in "/proc/$1/task"/*; do
+    printf '%s: %s\n' "$(<"$task/comm")" "$(grep '^State' "$task/status")"
+    cat "$task/syscall" "$task/stack" || true
+  done >&2
+}
+
 # eventually SECONDS COMMAND...: try it every 20 ms until it succeeds.  That is
 # how long it may take on an idle machine; ten times as long is waited, since a
 # test proves that something happens, and not how soon.
@@ -226,7 +238,10 @@ has_ended ()
 {
   local status=0
 
-  eventually 20 gone "$job" || fail "the server does not end on SIGTERM"
+  if ! eventually 20 gone "$job"; then
+    waits_where "$server"
+    fail "the server does not end on SIGTERM"
+  fi
   wait "$job" || status=$?
   ! sanitizer_reports || fail "a sanitizer found something"
   [ "$status" = 0 ] || grep -q '^=.*ERROR: LeakSanitizer: ' "$tmp/log" ||

@@ -65,7 +65,11 @@ for cache in none default; do
   eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
   model_io 8 file "$tmp/fuse/disk"
   eventually 5 fusermount3 -u "$tmp/fuse" || fail 'cannot unmount'
-  eventually 5 gone "$fuse" || fail 'nbdfuse does not end'
+  if ! eventually 5 gone "$fuse"; then
+    waits_where "$fuse"
+    waits_where "$server"
+    fail 'nbdfuse does not end'
+  fi
   stop_nbdkit
   same "$tmp/model" "$disk"
 done

@@ -302,6 +302,8 @@ print_loss (const struct model *m, const struct segment *s, size_t promised,
       break;
     }
   }
+  for (j = 0; j < count && j < 8; j++)
+    fprintf (report, "%s%02x", j ? " " : "; bytes ", buf[j]);
   fprintf (report, "\n");
 }
 
