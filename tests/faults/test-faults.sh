@@ -5,7 +5,8 @@
 # not see it.  See ./run for more.
 #
 # FAULT_HISTORIES and FAULT_SEED in the environment make it longer, and
-# different; FAULT_SYSTEMS is for kernels whose ext4 loses data by itself.
+# different; FAULT_SYSTEMS is for kernels whose file systems lose data by
+# themselves.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
