@@ -1,0 +1,425 @@
+/* Requests on several connections, and what their answers promise, see rig.h.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../pattern.h"
+#include "file.h"
+#include "rig.h"
+
+static void
+die_nbd (const char *what)
+{
+  fprintf (stderr, "history: %s: %s\n", what, nbd_get_error ());
+  exit (EXIT_FAILURE);
+}
+
+uint64_t
+random_below (struct rig *rig, uint64_t n)
+{
+  return next_number (&rig->rng) % n;
+}
+
+bool
+chance (struct rig *rig, unsigned percent)
+{
+  return random_below (rig, 100) < percent;
+}
+
+static void
+print_event (struct rig *rig, const char *event, int c,
+             const struct request *rq)
+{
+  static const char *const names[] = { "read", "write", "zero", "trim",
+                                       "flush" };
+
+  if (!rig->trace)
+    return;
+  fprintf (stderr, "%4" PRIu64 " %s: connection %d: %s", rig->model.clock,
+           event, c, names[rq->what]);
+  if (rq->what != FLUSH)
+    fprintf (stderr, " [%" PRIu64 ", %" PRIu64 ")", rq->offset,
+             rq->offset + rq->count);
+  if (rq->what != FLUSH && rq->what != READ)
+    fprintf (stderr, " change %" PRIu32 "%s", rq->change,
+             rq->fua ? " FUA" : "");
+  fprintf (stderr, ", the disk refused %" PRIu64 "\n",
+           atomic_load (&rig->control->refused));
+}
+
+/* ---- answers ---- */
+
+static void
+promise (struct rig *rig, int c, const struct request *rq)
+{
+  if (rq->what == FLUSH)
+    model_promise_all (&rig->model, rq->sent, c);
+  else
+    model_promise_change (&rig->model, rq->change, rq->offset, rq->count, c);
+}
+
+/* Request i was answered: promise what waited for it alone. */
+static void
+release_held (struct rig *rig, int c, int i)
+{
+  struct connection *conn = &rig->connections[c];
+  int h;
+
+  for (h = 0; h < conn->nr_held;) {
+    conn->held[h].others &= ~(1U << i);
+    if (conn->held[h].others) {
+      h++;
+      continue;
+    }
+    promise (rig, c, &conn->held[h].request);
+    conn->held[h] = conn->held[--conn->nr_held];
+  }
+}
+
+static void
+hold (struct rig *rig, int c, const struct request *rq)
+{
+  struct connection *conn = &rig->connections[c];
+  struct held *held = &conn->held[conn->nr_held++];
+  int i;
+
+  held->request = *rq;
+  held->others = 0;
+  for (i = 0; i < IN_FLIGHT; i++) {
+    const struct request *other = &conn->requests[i];
+
+    if (other->busy && (other->what == FLUSH || other->fua))
+      held->others |= 1U << i;
+  }
+}
+
+static void
+told (struct rig *rig, int c, bool by_flush)
+{
+  rig->reported++;
+  model_told (&rig->model, c, by_flush);
+  if (rig->connections[c].told == atomic_load (&rig->control->refused))
+    rig->told_twice++;
+}
+
+static void
+flush_answered (struct rig *rig, int c, struct request *rq, bool ok)
+{
+  if (ok) {
+    hold (rig, c, rq);
+    return;
+  }
+  told (rig, c, true);
+  /* Only of a disk that is well again it is known that what it refused
+   * came before the flush.
+   */
+  rig->connections[c].told = rq->refused;
+}
+
+static void
+change_answered (struct rig *rig, int c, struct request *rq, bool ok)
+{
+  model_changed (&rig->model, rq->change, ok);
+  if (!rq->fua)
+    rig->failed_writes += !ok;
+  else if (ok)
+    hold (rig, c, rq);
+  else
+    told (rig, c, false);
+}
+
+static void
+read_answered (struct rig *rig, struct request *rq, bool ok)
+{
+  if (!ok) {
+    fprintf (stderr, "history: reading %" PRIu64 " at %" PRIu64 ": %s\n",
+             rq->count, rq->offset, nbd_get_error ());
+    rig->wrong++;
+    return;
+  }
+  if (model_lost (&rig->model, LENIENT, rq->buf, rq->count, rq->offset, NULL) >
+        0 &&
+      file_is_forgetful (rig->file))
+    model_take_accepted (&rig->model, rq->buf, rq->count, rq->offset,
+                         rig->control);
+  rig->wrong += model_lost (&rig->model, LENIENT, rq->buf, rq->count,
+                            rq->offset, stderr) > 0;
+  if (model_stale (&rig->model, rq->buf, rq->count, rq->offset) > 0) {
+    rig->stale++;
+    if (rig->trace)
+      fprintf (stderr, "%4" PRIu64 " that read was stale\n", rig->model.clock);
+  }
+}
+
+static void
+answered (struct rig *rig, int c, struct request *rq, bool ok)
+{
+  print_event (rig, ok ? "ok" : "FAILED", c, rq);
+  rq->busy = false;
+  switch (rq->what) {
+  case READ:
+    read_answered (rig, rq, ok);
+    break;
+  case FLUSH:
+    flush_answered (rig, c, rq, ok);
+    break;
+  default:
+    change_answered (rig, c, rq, ok);
+  }
+  release_held (rig, c, rq - rig->connections[c].requests);
+}
+
+static void
+collect (struct rig *rig, int c)
+{
+  struct connection *conn = &rig->connections[c];
+  int i, r;
+
+  for (i = 0; i < IN_FLIGHT; i++) {
+    struct request *rq = &conn->requests[i];
+
+    if (!rq->busy)
+      continue;
+    r = nbd_aio_command_completed (conn->nbd, rq->cookie);
+    if (r == 0)
+      continue;
+    if (r == -1 && nbd_aio_is_dead (conn->nbd))
+      die_nbd ("connection");
+    answered (rig, c, rq, r == 1);
+  }
+}
+
+/* Wait up to "ms" (-1: forever) for anything to happen. */
+void
+rig_wait (struct rig *rig, int ms)
+{
+  struct pollfd fds[MAX_CONNECTIONS];
+  int c;
+
+  for (c = 0; c < rig->nr_connections; c++) {
+    struct nbd_handle *nbd = rig->connections[c].nbd;
+    unsigned direction = nbd_aio_get_direction (nbd);
+
+    fds[c].fd = nbd_aio_get_fd (nbd);
+    fds[c].events = (direction & LIBNBD_AIO_DIRECTION_READ ? POLLIN : 0) |
+                    (direction & LIBNBD_AIO_DIRECTION_WRITE ? POLLOUT : 0);
+  }
+  if (poll (fds, rig->nr_connections, ms) == -1)
+    die ("poll");
+  for (c = 0; c < rig->nr_connections; c++) {
+    struct nbd_handle *nbd = rig->connections[c].nbd;
+
+    /* Reading may have changed what it waits for. */
+    if (fds[c].revents & (POLLIN | POLLHUP | POLLERR))
+      nbd_aio_notify_read (nbd);
+    else if (fds[c].revents & POLLOUT)
+      nbd_aio_notify_write (nbd);
+    collect (rig, c);
+  }
+}
+
+static bool
+any_busy (struct rig *rig, int c)
+{
+  int i;
+
+  for (i = 0; i < IN_FLIGHT; i++) {
+    if (rig->connections[c].requests[i].busy)
+      return true;
+  }
+  return false;
+}
+
+void
+rig_drain (struct rig *rig)
+{
+  int c;
+
+  for (c = 0; c < rig->nr_connections; c++) {
+    while (any_busy (rig, c))
+      rig_wait (rig, -1);
+  }
+}
+
+/* ---- requests ---- */
+
+static bool
+overlaps_one_in_flight (struct rig *rig, uint64_t offset, uint64_t count)
+{
+  int c, i;
+
+  for (c = 0; c < rig->nr_connections; c++) {
+    for (i = 0; i < IN_FLIGHT; i++) {
+      const struct request *rq = &rig->connections[c].requests[i];
+
+      if (rq->busy && rq->what != FLUSH && offset < rq->offset + rq->count &&
+          rq->offset < offset + count)
+        return true;
+    }
+  }
+  return false;
+}
+
+static struct request *
+free_request (struct rig *rig, int c)
+{
+  int i;
+
+  for (;;) {
+    for (i = 0; i < IN_FLIGHT; i++) {
+      if (!rig->connections[c].requests[i].busy)
+        return &rig->connections[c].requests[i];
+    }
+    rig_wait (rig, -1);
+  }
+}
+
+/* From 4K to 1M, each doubling as likely as the next; half of them
+ * aligned to pages, others to sectors or to nothing.
+ */
+static void
+random_range (struct rig *rig, struct request *rq)
+{
+  uint64_t count = UINT64_C (4096) << random_below (rig, 9), align = 4096;
+
+  count -= random_below (rig, count / 2);
+  if (chance (rig, 50))
+    align = chance (rig, 50) ? 512 : 1;
+  rq->offset = random_below (rig, rig->model.size) / align * align;
+  rq->count = (count + align - 1) / align * align;
+  if (rq->count > rig->model.size - rq->offset)
+    rq->count = rig->model.size - rq->offset;
+}
+
+void
+rig_flush (struct rig *rig, int c)
+{
+  struct request *rq = free_request (rig, c);
+
+  rq->what = FLUSH;
+  rq->fua = false;
+  rq->refused = atomic_load (&rig->control->refuse) == REFUSE_NOTHING
+                  ? atomic_load (&rig->control->refused)
+                  : NEVER;
+  rq->sent = model_now (&rig->model);
+  rq->cookie = nbd_aio_flush (rig->connections[c].nbd, NBD_NULL_COMPLETION, 0);
+  if (rq->cookie == -1)
+    die_nbd ("flush");
+  rq->busy = true;
+  print_event (rig, "send", c, rq);
+}
+
+void
+rig_send (struct rig *rig, int c, enum what what)
+{
+  struct request *rq = free_request (rig, c);
+  struct nbd_handle *nbd = rig->connections[c].nbd;
+  uint32_t flags = 0;
+
+  random_range (rig, rq);
+  if (overlaps_one_in_flight (rig, rq->offset, rq->count))
+    rig_drain (rig);
+  rq->what = what;
+  rq->fua = what != READ && chance (rig, 12);
+  if (rq->fua)
+    flags = LIBNBD_CMD_FLAG_FUA;
+
+  switch (what) {
+  case READ:
+    rq->cookie = nbd_aio_pread (nbd, rq->buf, rq->count, rq->offset,
+                                NBD_NULL_COMPLETION, 0);
+    break;
+  case ZERO:
+    rq->change = model_change (&rig->model, CHANGE_ZERO, rq->offset, rq->count);
+    if (chance (rig, 50))
+      flags |= LIBNBD_CMD_FLAG_NO_HOLE;
+    rq->cookie = nbd_aio_zero (nbd, rq->count, rq->offset, NBD_NULL_COMPLETION,
+                               flags);
+    break;
+  case TRIM:
+    rq->change = model_change (&rig->model, CHANGE_TRIM, rq->offset, rq->count);
+    rq->cookie = nbd_aio_trim (nbd, rq->count, rq->offset, NBD_NULL_COMPLETION,
+                               flags);
+    break;
+  default:
+    rq->change = model_change (&rig->model, CHANGE_WRITE, rq->offset,
+                               rq->count);
+    model_fill (&rig->model, rq->change, rq->buf, rq->count, rq->offset);
+    rq->cookie = nbd_aio_pwrite (nbd, rq->buf, rq->count, rq->offset,
+                                 NBD_NULL_COMPLETION, flags);
+  }
+  if (rq->cookie == -1)
+    die_nbd ("request");
+  rq->busy = true;
+  print_event (rig, "send", c, rq);
+}
+
+/* ---- connections ---- */
+
+static void
+connect_one (struct rig *rig, int c)
+{
+  struct nbd_handle *nbd = nbd_create ();
+
+  if (nbd == NULL || nbd_connect_uri (nbd, rig->uri) == -1)
+    die_nbd ("connect");
+  rig->connections[c].nbd = nbd;
+}
+
+static void
+disconnect_one (struct rig *rig, int c)
+{
+  if (nbd_shutdown (rig->connections[c].nbd, 0) == -1)
+    die_nbd ("disconnect");
+  nbd_close (rig->connections[c].nbd);
+}
+
+void
+rig_connect (struct rig *rig)
+{
+  int c, i;
+
+  rig->nr_connections = 2 + random_below (rig, MAX_CONNECTIONS - 1);
+  for (c = 0; c < rig->nr_connections; c++) {
+    for (i = 0; i < IN_FLIGHT; i++) {
+      unsigned char *buf = malloc (MAX_REQUEST + 4096);
+
+      if (buf == NULL)
+        die ("malloc");
+      rig->connections[c].requests[i].buf = buf;
+    }
+    connect_one (rig, c);
+  }
+}
+
+void
+rig_reopen (struct rig *rig, int c)
+{
+  if (rig->nr_connections == 1)
+    return;
+  rig_drain (rig);
+  disconnect_one (rig, c);
+  connect_one (rig, c);
+  model_reopened (&rig->model, c);
+  rig->connections[c].told = NEVER;
+}
+
+void
+rig_disconnect (struct rig *rig)
+{
+  int c, i;
+
+  for (c = 0; c < rig->nr_connections; c++) {
+    disconnect_one (rig, c);
+    for (i = 0; i < IN_FLIGHT; i++)
+      free (rig->connections[c].requests[i].buf);
+  }
+}

@@ -1,0 +1,99 @@
+/* The rig of a history: several connections to a server whose disk refuses
+ * writes now and then, random requests on them, and the model that their
+ * answers go into.  One thread uses it.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FAULTS_RIG_H
+#define FAULTS_RIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <libnbd.h>
+
+#include "control.h"
+#include "model.h"
+
+#define MAX_REQUEST (1024 * 1024) /* bytes */
+#define IN_FLIGHT 4               /* on each connection */
+
+/* Not known: a number that "refused" never has. */
+#define NEVER UINT64_MAX
+
+/* A request in flight. */
+struct request {
+  bool busy;
+  int64_t cookie;
+  enum what { READ, WRITE, ZERO, TRIM, FLUSH } what;
+  bool fua;
+  uint64_t offset, count;
+  uint32_t change;  /* WRITE, ZERO, TRIM */
+  uint64_t sent;    /* FLUSH */
+  uint64_t refused; /* writes that the disk had refused when it was sent */
+  unsigned char *buf;
+};
+
+/* No history has more requests. */
+#define MAX_HELD 256
+
+/* A flush or FUA request that succeeded while others of its connection
+ * were in flight, of which one may be the one that tells of an error.
+ */
+struct held {
+  struct request request; /* a copy */
+  unsigned others;        /* bits: indexes of requests */
+};
+
+struct connection {
+  struct nbd_handle *nbd;
+  struct request requests[IN_FLIGHT];
+  struct held held[MAX_HELD];
+  int nr_held;
+  /* Writes that the disk had refused when the latest flush that failed
+   * was sent.  It waited for them all, so it told of them all.
+   */
+  uint64_t told;
+};
+
+struct rig {
+  struct model model;
+  struct control *control;
+  const char *uri;
+  int file;     /* a description of its own: somebody else's */
+  uint64_t rng; /* all that is random follows from it */
+  bool trace;   /* print what happens */
+
+  struct connection connections[MAX_CONNECTIONS];
+  int nr_connections;
+
+  /* What is counted. */
+  uint64_t reported, told_twice, stale, wrong, failed_writes;
+};
+
+/* A number from 0 to n - 1, and something that happens so often. */
+uint64_t random_below (struct rig *rig, uint64_t n);
+bool chance (struct rig *rig, unsigned percent);
+
+/* Connect two times or more; afterwards, disconnect all. */
+void rig_connect (struct rig *rig);
+void rig_disconnect (struct rig *rig);
+
+/* Connect c again, if there are others, when all requests have their answer. */
+void rig_reopen (struct rig *rig, int c);
+
+/* Send a request to connection c, as soon as there is room for one; no other
+ * that is in flight is where it is.
+ */
+void rig_send (struct rig *rig, int c, enum what what);
+void rig_flush (struct rig *rig, int c);
+
+/* Wait up to "ms" (-1: forever) for anything to happen. */
+void rig_wait (struct rig *rig, int ms);
+
+/* Wait for all answers. */
+void rig_drain (struct rig *rig);
+
+#endif /* FAULTS_RIG_H */
