@@ -9,12 +9,13 @@
 
 # shellcheck source=lib.sh
 . "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=volumes.sh
+. "$srcdir/volumes.sh"
 need python3 nbdcopy qemu-img qemu-nbd cmp
 
 # The validator, with the schemas in it, from PyPI; kept for the next time.
 validator=kubernetes-validate==1.37.0
 versions=(1.29 1.33 1.37)
-manifest=$srcdir/../examples/kubernetes/convert-job.yaml
 
 venv=$builddir/venv-$validator
 if [ ! -e "$venv/complete" ]; then
@@ -49,14 +50,11 @@ invalid s/readOnlyRootFilesystem/readonlyRootFilesystem/
 invalid 's/completions: .*/completions: three/'
 invalid s/restartPolicy:/restartPolicies:/
 
-# What no schema knows; and the list and the script, taken out.
-"$venv/bin/python" - "$manifest" "$tmp" <<'END' ||
+# What no schema knows.
+"$venv/bin/python" - "$manifest" <<'END' ||
 import sys
 import yaml
 config, job = yaml.safe_load_all(open(sys.argv[1], encoding="utf-8"))
-for name, text in config["data"].items():
-    with open(f"{sys.argv[2]}/{name}", "w", encoding="utf-8") as f:
-        f.write(text)
 pod = job["spec"]["template"]["spec"]
 resources = pod["containers"][0]["resources"]
 assert job["spec"]["completions"] == len(config["data"]["list"].split())
@@ -65,15 +63,13 @@ END
   fail 'completions or the limit of memory are not what they should be'
 
 # The script, with our nbdkit first in PATH and these folders as volumes.
-mkdir "$tmp/in" "$tmp/out"
+make_volumes "$tmp"
 [[ $NBDKIT != */* ]] || export PATH=${NBDKIT%/*}:$PATH
-sed "s|/etc/convert/|$tmp/|; s|/in/|$tmp&|; s|/out/|$tmp&|; s|/out\$|$tmp&|" \
-  "$tmp/convert" >"$tmp/here"
 
 # convert INDEX: as pod number INDEX would.
 convert ()
 {
-  JOB_COMPLETION_INDEX=$1 limited sh "$tmp/here" >"$tmp/log" 2>&1
+  JOB_COMPLETION_INDEX=$1 limited sh "$tmp/convert" >"$tmp/log" 2>&1
 }
 
 # gives_up INDEX MESSAGE: for good (66), for a reason that it tells.
@@ -118,7 +114,7 @@ mkdir "$tmp/bin"
 printf '#!/bin/sh\nexec "%s" --filter=delay "$@" wdelay=1\n' "$NBDKIT" \
   >"$tmp/bin/nbdkit"
 chmod +x "$tmp/bin/nbdkit"
-PATH=$tmp/bin:$PATH JOB_COMPLETION_INDEX=2 sh "$tmp/here" >"$tmp/log" 2>&1 &
+PATH=$tmp/bin:$PATH JOB_COMPLETION_INDEX=2 sh "$tmp/convert" >"$tmp/log" 2>&1 &
 pid=$!
 pids+=("$pid")
 writing ()
@@ -160,11 +156,11 @@ gives_up 0 "${disks[0]}: $tmp/in/${disks[0]} is damaged"
 if [ "$(id -u)" = 0 ]; then
   chmod 600 "$tmp/in/${disks[0]}"
   chmod 711 "$tmp"
-  chmod a+r "$tmp/list" "$tmp/here"
+  chmod a+r "$tmp/list" "$tmp/convert"
   convert_as_nobody ()
   {
     JOB_COMPLETION_INDEX=0 setpriv --reuid=65532 --regid=65532 --clear-groups \
-      sh "$tmp/here" >"$tmp/log" 2>&1
+      sh "$tmp/convert" >"$tmp/log" 2>&1
   }
   status=0
   convert_as_nobody || status=$?
