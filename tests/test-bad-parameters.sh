@@ -18,13 +18,14 @@ start_nbdkit memory 1M          # for its socket
 cp "$tmp/log" "$tmp/memory-log"
 
 # refused WORD... -- ARGUMENT...: and one line of the message has all the words.
+# (For "-U -" nbdkit would make a folder in /tmp, and leave it there.)
 refused ()
 {
   local message status=0 words=()
 
   while [ "$1" != -- ]; do words+=("$1"); shift; done
   shift
-  timeout --foreground -k 1 60 "$NBDKIT" -U - file "$@" --run : \
+  timeout --foreground -k 1 60 "$NBDKIT" -U "$tmp/none" file "$@" --run : \
     2>"$tmp/log" || status=$?
   [ "$status" != 0 ] || fail "accepted: $*"
   [ "$status" = 1 ] || fail "status $status: $*"

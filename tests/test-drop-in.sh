@@ -56,7 +56,8 @@ meaning ()
   local size status=0
 
   : >"$tmp/trace"
-  timeout --foreground -k 1 60 "$NBDKIT" -U - "$@" --run : \
+  rm -f "$tmp/none"
+  timeout --foreground -k 1 60 "$NBDKIT" -U "$tmp/none" "$@" --run : \
     2>"$tmp/log" || status=$?
   case $status in
     0) ;;

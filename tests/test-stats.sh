@@ -103,7 +103,7 @@ grep -qE '^  windows: [0-9]+, requests in them: [0-9]+, extents' "$tmp/log" ||
 # refused MESSAGE PARAMETER...
 refused ()
 {
-  ! "$NBDKIT" -U - file "$disk" "${@:2}" --run true 2>"$tmp/err" ||
+  ! "$NBDKIT" -U "$tmp/none" file "$disk" "${@:2}" --run true 2>"$tmp/err" ||
     fail "taken: ${*:2}"
   grep -qF -- "$1" "$tmp/err" || fail "${*:2}: $(cat "$tmp/err")"
 }
