@@ -11,10 +11,12 @@
 . "$srcdir/lib.sh" || exit
 # shellcheck source=places.sh
 . "$srcdir/lab/places.sh"
+# shellcheck source=group.sh
+. "$srcdir/lab/group.sh"
 # shellcheck source=measure.sh
 . "$srcdir/lab/measure.sh"
 
-place=cgroup group=/sys/fs/cgroup/lab
+place=cgroup
 memory_controller
 result nbdkit "$("$stock" --version)"
 place_ext4
@@ -22,21 +24,12 @@ make_source
 hot=$folder/hot
 cp "$source" "$hot"
 
-in_group ()
-{
-  (
-    echo "$BASHPID" >$group/cgroup.procs
-    exec "$@"
-  )
-}
-
 # The neighbour's file has half the group's memory; the copy, the group's
 # processes, the rest.
 copy_within ()
 {
   NBDKIT=$2
-  mkdir $group
-  echo "$1" >$group/memory.max
+  new_group "$1"
   fresh
   drop "$hot"
   in_group dd if="$hot" of=/dev/null bs=1M count=64 status=none
@@ -48,9 +41,8 @@ copy_within ()
   watched in_group timeout 240 nbdcopy --connections=$connections -- \
     [ "$2" --exit-with-parent file "$target" cache=none ] null:
   hot_after=$(kept_of_hot)
-  killed=$(awk '$1 == "oom_kill" { print $2 }' $group/memory.events)
+  end_group
   ended="$in_status and $status"
-  rmdir $group
 }
 
 kept_of_hot ()

@@ -12,54 +12,29 @@
 . "$srcdir/lib.sh" || exit
 # shellcheck source=places.sh
 . "$srcdir/lab/places.sh"
+# shellcheck source=group.sh
+. "$srcdir/lab/group.sh"
 # shellcheck source=measure.sh
 . "$srcdir/lab/measure.sh"
 
-place=limits group=/sys/fs/cgroup/lab
+place=limits
 size=$((192 * MiB))
 memory_controller
 result nbdkit "$("$stock" --version)"
 place_ext4
 make_source
 
-# event NAME: how often it happened in the group.
-event ()
-{
-  awk -v name="$1" '$1 == name { print $2 }' $group/memory.events
-}
-
-# copy_within LIMIT SERVER CACHE: sets $value, $status, $reached and $killed.
+# copy_within LIMIT SERVER CACHE: sets $value and $status.
 copy_within ()
 {
   status=0
-  mkdir $group
-  echo "$1" >$group/memory.max
+  new_group "$1"
   fresh
-  (
-    echo "$BASHPID" >$group/cgroup.procs
-    exec timeout 600 nbdcopy --flush --connections=$connections -- "$source" \
-      [ "$2" --exit-with-parent file "$target" "cache=$3" ]
-  ) || status=$?
-  eventually 20 is_over
-  reached=$(event max)
-  killed=$(event oom_kill)
-  value="$(($(<$group/memory.peak) / MiB)) MiB"
-  value+=", limit reached $reached times, $(stalled) ms stalled"
+  in_group timeout 600 nbdcopy --flush --connections=$connections -- "$source" \
+    [ "$2" --exit-with-parent file "$target" "cache=$3" ] || status=$?
+  end_group
+  value="$peak MiB, limit reached $reached times, $stalled ms stalled"
   [ $status = 0 ] || value="status $status, $killed killed"
-  rmdir $group
-}
-
-is_over ()
-{
-  [ ! -s $group/cgroup.procs ] || [ -z "$(<$group/cgroup.procs)" ]
-}
-
-# stalled: for so many milliseconds nothing in the group went on, for want of
-# memory.
-stalled ()
-{
-  sed -n 's/^full .*total=//p' $group/memory.pressure | awk '{
-    printf "%.0f", $1 / 1000 }'
 }
 
 for limit; do

@@ -26,14 +26,6 @@ only_in_a_machine ()
   [ -n "${LAB_DISKS:-}" ] || absent "only in a machine of the lab"
 }
 
-# memory_controller: of cgroup v2, for groups below its root.
-memory_controller ()
-{
-  only_in_a_machine
-  echo +memory >/sys/fs/cgroup/cgroup.subtree_control ||
-    absent "no memory controller"
-}
-
 # module NAME
 module ()
 {
