@@ -102,12 +102,22 @@ gone ()
   ! alive "$1"
 }
 
+# A child has our traps until it has become its program: who is told to end so
+# early must not clean up what is still in use.
+own_pid=$BASHPID
+
+only_the_script ()
+{
+  [ "$BASHPID" = "$own_pid" ] || exit "$1"
+}
+
 # Whatever the moment the script ended at: a process, mount or loop device is
 # recognised by the temporary folder if there was no time to note it.
 cleanup ()
 {
   local status=$? i pid name file
 
+  only_the_script "$status"
   trap '' INT TERM
   set +e
   # A server that was told to end waits for its clients.

@@ -129,6 +129,7 @@ faults_cleanup ()
 {
   local status=$? pid
 
+  only_the_script "$status"
   trap '' INT TERM
   set +e
   [ ! -e "$control" ] || disk_says -

@@ -45,6 +45,7 @@ undo_all ()
 {
   local status=$? i
 
+  only_the_script "$status"
   trap '' INT TERM
   set +e
   exec 7>&-
@@ -121,7 +122,7 @@ place_tmpfs ()
   folder=$tmp/tmpfs
   mkdir "$folder"
   mounts+=("$folder")
-  mount -t tmpfs -o size=400M none "$folder"
+  mount -t tmpfs -o size=700M none "$folder"
   target=$folder/disk
 }
 
