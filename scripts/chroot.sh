@@ -78,23 +78,9 @@ let_others_end ()
   exit "$status"
 }
 
-# What tests have mounted at this moment came along, and their disks would be in
-# use until this ends, whatever they unmount.
-let_go_of_others ()
-{
-  local at
-
-  tac /proc/self/mounts | while read -r _ at _; do
-    if [[ $at = "${work%/*}"/windowed-* && $at/ != "$work"/* ]]; then
-      umount -l "$at" || :
-    fi
-  done
-}
-
 if [ -n "$work" ]; then
   trap let_others_end EXIT
   trap 'exit 143' TERM
-  let_go_of_others
 fi
 
 # sources SUITE: this machine's sources.list, for that suite.
