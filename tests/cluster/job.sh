@@ -29,7 +29,6 @@ fill_in ()
       for (i = 1; i <= n; i++) print "    " disk[i]
     }' "$example" |
     sed "s/completions: .*/completions: ${#disks[@]}/
-      s/maxFailedIndexes: .*/maxFailedIndexes: ${#disks[@]}/
       s/parallelism: .*/parallelism: $parallelism/
       $(if [ "$memory" = none ]; then echo '/limits:/,/memory:/ s/memory:.*//'
         else echo "s/memory: 128Mi/memory: $memory/"; fi)
