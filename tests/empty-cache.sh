@@ -30,7 +30,7 @@ writes ()
 # stays_empty TARGET: a file or block device full of zeroes.
 stays_empty ()
 {
-  local target=$1 connections
+  local target=$1 connections i
 
   if [ -b "$target" ]; then
     size=$(blockdev --getsize64 "$target")
@@ -49,9 +49,15 @@ stays_empty ()
   writes 12582912
   empty_soon "$target" 'after the last write, no flush'
 
-  # A single small write fills no window.
-  ask write 20M 4096
-  empty_soon "$target" 'after a single write, no flush'
+  # A single small request fills no window; and a disk that was idle is seen to
+  # be idle again, each time.
+  for i in 1 2 3; do
+    ask write 20M 4096
+    empty_soon "$target" "after a single write, no flush, time $i"
+    ask write $((20 + i))M 4096
+    ask flush
+    empty_soon "$target" "after a single write and a flush, time $i"
+  done
 
   ask save "$tmp/model"
   same "$tmp/model" "$target"

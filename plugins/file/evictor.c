@@ -50,9 +50,12 @@ tell_instruments (struct evictor *ev)
   stats_set_instrument (ev->config.stats, STATS_WAITS_BY, waits);
   stats_set_instrument (ev->config.stats, STATS_COUNTS_BY, counts);
   stats_set_instrument (ev->config.stats, STATS_READS_BY, reads);
-  if (file_debug_evict)
-    nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", ev->name, waits,
-                  counts, reads);
+  if (!file_debug_evict)
+    return;
+  rings_unlock (&ev->rings);
+  nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", ev->name, waits,
+                counts, reads);
+  pthread_mutex_lock (&ev->rings.lock);
 }
 
 /* Leave nothing of the disk in memory, unless there are requests meanwhile.
@@ -170,7 +173,7 @@ evictor_empty (struct evictor *ev)
   pthread_mutex_lock (&ev->rings.lock);
   reads = ev->unswept_reads;
   for (ms = 1; ev->worker.active; ms *= 2) {
-    const struct timespec t = { .tv_nsec = ms * 1000000 };
+    const struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
     uint64_t requests = ev->worker.requests;
     int64_t left = empty_disk (ev);
 

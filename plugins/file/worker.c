@@ -87,6 +87,8 @@ empty_idle (struct worker *w)
     worker_set_inactive (w);
   if (empty ||
       (w->attempts >= IDLE_ATTEMPTS && !w->work->must_go_on (w->arg))) {
+    /* Idle it is, although there may be something left to drop at its close. */
+    w->work->set_active (w->arg, false);
     w->ticking = false;
     return;
   }
@@ -218,14 +220,12 @@ worker_mark_active (struct worker *w)
   w->requests++;
   w->empty_at = QUIET_TICKS;
   w->attempts = 0;
-  if (!w->active) {
-    w->active = true;
-    w->work->set_active (w->arg, true);
-  }
+  w->active = true;
+  w->work->set_active (w->arg, true);
   if (w->ticking || w->requests < w->next_watch)
     return;
   w->ticking = idle_watch (&w->watched) == 0;
-  w->next_watch = w->requests + REQUESTS_PER_TRY;
+  w->next_watch = w->ticking ? 0 : w->requests + REQUESTS_PER_TRY;
 }
 
 void
