@@ -321,26 +321,33 @@ write_fua (struct connection *c, struct wberr_write *w, const char *buf,
 {
   struct evictor *ev = c->disk->evictor;
   struct evictor_write write;
+  bool written, safe;
   int r, err;
 
   if (ev)
     evictor_through_begins (ev, &write, offset, count);
   r = write_through (c, buf, count, offset);
   err = errno;
-  if (r == -1) {
-    report_write (c, count, offset);
-    connection_failed (c, err, count, offset);
+  written = r == 0;
+  if (written) {
+    r = tell_fua (c, w->mark);
+    err = errno;
   }
+  else
+    report_write (c, count, offset);
+  /* What another request heard since it began may be about this one. */
+  safe = written && (r == 0 || !wberr_since (&c->disk->errors, w->mark));
+  if (!safe)
+    connection_failed (c, err, count, offset);
   wberr_write_ends (&c->disk->errors, w);
-  if (ev && r == 0)
+  if (ev && safe)
     evictor_wrote_through (ev, &write);
   if (ev)
     evictor_write_ends (ev, &write);
-  if (r == 0)
-    return tell_fua (c, w->mark);
-  skip_fua (c);
+  if (!written)
+    skip_fua (c);
   errno = err;
-  return -1;
+  return r;
 }
 
 /* The page at "offset" was written just now.  Without an evictor, which learns

@@ -68,9 +68,9 @@ int connection_write (struct connection *c, const void *buf, uint32_t count,
                       uint64_t offset, bool fua);
 
 /* Put everything that any connection to the disk has written onto the
- * disk, then drop it.  Returns 0, or -1 with nbdkit_error called and errno
- * set, also for an earlier writeback error that this connection's flush
- * was not told of.
+ * disk; it is dropped soon afterwards.  Returns 0, or -1 with nbdkit_error
+ * called and errno set, also for an earlier writeback error that this
+ * connection's flush was not told of.
  */
 int connection_flush (struct connection *c);
 
