@@ -1,6 +1,6 @@
 /* The ring of windows: requests are gathered into windows of merged
  * extents, and windows leave in the order in which they were sealed.
- * No system call, no thread and no lock here: see evictor.c for those.
+ * No system call, no thread and no lock here: see rings.c for those.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -103,8 +103,13 @@ ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
     return RING_NO_MEMORY;
 
   w = r->filling;
-  if (extent_set_add (&w->set, e.offset, e.length) == -1)
+  if (extent_set_add (&w->set, e.offset, e.length) == -1) {
+    if (w->set.nr == 0) {
+      STAILQ_INSERT_HEAD (&r->free, w, next);
+      r->filling = NULL;
+    }
     return RING_NO_MEMORY;
+  }
   w->requests++;
   if (epoch < w->epoch)
     w->epoch = epoch;

@@ -107,6 +107,7 @@ evict_read (struct rings *rs)
   writeback_learn (&rs->wb, &w->set);
   pthread_mutex_lock (&rs->lock);
   claim_widen_to_folios (&rs->claims, &w->set);
+  claim_leave_to_later (&rs->claims, &rs->reads, w);
   /* What is also being written is dropped when it is known to be safe. */
   if (claim_spare_unsafe (&rs->claims, &w->set) == -1)
     extent_set_clear (&w->set);
@@ -281,10 +282,13 @@ count_and_sweep (struct rings *rs)
     rs->bytes_to_count = rs->config->windows * rs->reads.window_size;
   else if ((uint64_t) resident <= allowance (rs) + rs->stubborn)
     return;
-  if (file_debug_evict)
-    nbdkit_debug ("%s: sweeping: %" PRIi64 " bytes are resident", rs->name,
-                  resident);
   begin_sweep (rs, false);
+  if (!file_debug_evict)
+    return;
+  rings_unlock (rs);
+  nbdkit_debug ("%s: sweeping: %" PRIi64 " bytes are resident", rs->name,
+                resident);
+  pthread_mutex_lock (&rs->lock);
 }
 
 /* What did not go, because others map it, is allowed from now on. */
@@ -315,9 +319,15 @@ bool
 rings_step (struct rings *rs)
 {
   struct window *unstarted = ring_unstarted (&rs->writes);
+  /* Readers may fill their ring for as long as they like. */
+  const bool writers_wait = rs->writers_turn && flow_is_short (&rs->flow) &&
+                            ring_oldest (&rs->writes);
 
+  rs->writers_turn = !writers_wait;
   if (unstarted)
     start_window (rs, unstarted);
+  else if (writers_wait)
+    evict_written (rs);
   else if (is_over_half (rs, &rs->reads))
     evict_read (rs);
   else if (rs->bytes_to_count == 0)
@@ -351,17 +361,16 @@ size_windows (struct rings *rs)
   rs->reads.window_size = rs->writes.window_size = size;
 }
 
-/* Add to a ring.  Returns whether a window was sealed. */
-static bool
+static enum ring_result
 add (struct rings *rs, struct ring *r, uint64_t offset, uint64_t length,
      uint64_t epoch)
 {
   const uint64_t before = r->bytes;
-  const bool sealed = ring_add (r, offset, length, epoch) == RING_SEALED;
+  const enum ring_result result = ring_add (r, offset, length, epoch);
   const uint64_t more = r->bytes - before;
 
   rs->bytes_to_count -= more < rs->bytes_to_count ? more : rs->bytes_to_count;
-  return sealed;
+  return result;
 }
 
 bool
@@ -377,7 +386,7 @@ rings_add_read (struct rings *rs, uint64_t offset, uint64_t length)
 
     if (n > length)
       n = length;
-    sealed |= add (rs, &rs->reads, offset, n, 0);
+    sealed |= add (rs, &rs->reads, offset, n, 0) == RING_SEALED;
     offset += n;
     length -= n;
   }
@@ -393,17 +402,19 @@ rings_add_written (struct rings *rs, uint64_t offset, uint64_t length,
                    uint64_t credit, wberr_mark begun)
 {
   const uint64_t before = rs->writes.bytes;
+  enum ring_result result;
   uint64_t used;
-  bool sealed;
 
   size_windows (rs);
-  sealed = add (rs, &rs->writes, offset, length, begun);
+  result = add (rs, &rs->writes, offset, length, begun);
+  if (result == RING_NO_MEMORY) /* a sweep would not know of it */
+    rs->claims.keep_all = true;
   used = rs->writes.bytes - before;
   if (used > credit)
     flow_charge (&rs->flow, used - credit);
   else
     flow_hand_back (&rs->flow, credit - used);
-  return sealed;
+  return result == RING_SEALED;
 }
 
 /* ---- emptying; role and lock are held ---- */

@@ -36,6 +36,7 @@ struct rings {
   int readers;             /* connections that read */
   uint64_t bytes_to_count; /* bytes until the page cache is counted */
   uint64_t stubborn;       /* bytes over the allowance that would not go */
+  bool writers_turn;       /* if they wait, they are next */
 
   /* Of who has the role of evictor, which these calls need, if they say so. */
   struct writeback wb;
