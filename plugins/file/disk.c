@@ -307,7 +307,7 @@ disk_new (int fd, const char *name)
   wberr_init (&d->errors, reopen (fd, O_RDONLY));
   d->magic = magic_of (fd);
   d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
-  pagecache_init (&d->pages, d->magic);
+  pagecache_init (&d->pages, d->id.is_block ? 0 : d->magic);
   d->direct.fd = -1;
   atomic_store (&d->direct_state, NOT_TRIED);
   atomic_store (&d->direct_reads, 0);

@@ -124,7 +124,7 @@ void evictor_wrote_through (struct evictor *ev, struct evictor_write *w);
 /* It is over, whatever came of it. */
 void evictor_write_ends (struct evictor *ev, struct evictor_write *w);
 
-/* A flush has succeeded: unless a request follows, drop all soon. */
+/* A flush is over: unless a request follows, drop all soon. */
 void evictor_flushed (struct evictor *ev);
 
 /* [offset, offset+length) could not be put on the disk (FUA, zero, trim),

@@ -367,24 +367,29 @@ bool
 pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE), end = offset + length;
+  uint64_t at = offset;
   unsigned char resident[PIECE];
   struct cachestat_counts counts;
 
-  /* mincore says no of what is swapped out (mincore_page, Linux 6.18). */
+  /* mincore says no of what is swapped out (mincore_page, Linux 6.18), be it
+   * while we look.
+   */
   if (cachestat (fd, offset, length, &counts) == -1 || counts.evicted > 0)
     return false;
-  while (counts.cached > 0 && offset < end) {
-    uint64_t n = (end - offset) / page, i;
+  if (counts.cached == 0)
+    return true;
+  while (at < end) {
+    uint64_t n = (end - at) / page, i;
 
     if (n > PIECE)
       n = PIECE;
-    if (mincore_piece (fd, offset, n * page, resident) == -1)
+    if (mincore_piece (fd, at, n * page, resident) == -1)
       return false;
     for (i = 0; i < n; i++) {
       if (resident[i] & 1)
         return false;
     }
-    offset += n * page;
+    at += n * page;
   }
-  return true;
+  return cachestat (fd, offset, length, &counts) == 0 && counts.evicted == 0;
 }

@@ -23,7 +23,7 @@ wberr_ask (int fd)
    * no file reaches): beyond it they return before they look for errors.
    */
   const off_t nowhere = sizeof (long) == 4
-                          ? (off_t) (UINT32_MAX * sysconf (_SC_PAGESIZE))
+                          ? (off_t) UINT32_MAX * sysconf (_SC_PAGESIZE)
                           : INT64_MAX & ~INT64_C (0xffffff);
 
   return sync_file_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE) == -1

@@ -342,8 +342,10 @@ writeback_look_back (struct writeback *wb, const struct extent_set *dropped,
       --wb->windows_to_look > 0)
     return;
   extent_set_init (&left, MAX_KEPT);
-  if (find_idle (wb, dropped, spare, arg, &left) == -1)
+  if (find_idle (wb, dropped, spare, arg, &left) == -1) {
     climb_down (wb, "the kernel does not tell which pages are in memory");
+    extent_set_clear (&left); /* nobody has looked who holds on to it */
+  }
   if (left.bytes > many)
     drop_again (wb, spare, arg, &left);
   if (left.bytes > many) {
