@@ -369,6 +369,30 @@ epoch_is_the_least_of_its_extents (void **state)
   ring_free (&r);
 }
 
+/* A large window that is one extent, and then is written again here and there:
+ * what remains is many more pieces than requests fit into a window.
+ */
+static void
+window_is_cut_into_any_number_of_pieces (void **state)
+{
+  enum { CUTS = 2 * WINDOW_MAX_EXTENTS };
+  struct ring r;
+  struct window *w;
+  int i;
+
+  ring_init (&r, CUTS * 3 * PAGE);
+  ring_add (&r, 0, CUTS * 3 * PAGE, 0);
+  w = ring_take (&r);
+  for (i = 0; i < CUTS; i++)
+    ring_add (&r, (i * 3 + 1) * PAGE, PAGE, 0);
+  ring_subtract_from (&r, &w->set, w);
+  assert_int_equal (w->set.bytes, CUTS * 2 * PAGE);
+  check_invariants (&w->set);
+  ring_release (&r, w, UINT64_MAX);
+  ring_give_back (&r, w);
+  ring_free (&r);
+}
+
 /* All that was added is in exactly the windows that come out, in order,
  * and what is in the ring is what ring_subtract_from takes away.
  */
@@ -445,6 +469,7 @@ main (void)
     cmocka_unit_test (rewriting_holds_no_more),
     cmocka_unit_test (window_holds_one_extent_larger_than_itself),
     cmocka_unit_test (epoch_is_the_least_of_its_extents),
+    cmocka_unit_test (window_is_cut_into_any_number_of_pieces),
     cmocka_unit_test (random_ring_equals_bitmap),
   };
   unsigned seed = time (NULL);

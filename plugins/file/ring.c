@@ -63,7 +63,10 @@ begin_window (struct ring *r)
     w = malloc (sizeof *w);
     if (w == NULL)
       return false;
-    extent_set_init (&w->set, WINDOW_MAX_EXTENTS);
+    /* It is sealed before it holds many, but what is taken out of it later
+     * may cut it into as many pieces as it has pages.
+     */
+    extent_set_init (&w->set, SIZE_MAX);
   }
   extent_set_clear (&w->set);
   w->held = 0;
