@@ -248,17 +248,6 @@ subtract_unsafe (struct claims *cs, struct extent_set *set,
   return r;
 }
 
-/* With the last window that has it, or it would be dropped once more, when
- * somebody else may have brought it in.
- */
-void
-claim_leave_to_later (const struct claims *cs, const struct ring *r,
-                      struct window *w)
-{
-  if (cs->preserve)
-    ring_subtract_from (r, &w->set, w);
-}
-
 /* What was written again since then is dropped with its new window: its
  * writeback may fail at any moment.
  */
@@ -270,7 +259,6 @@ claim_settle (struct claims *cs, struct window *w, bool failed)
   else
     extent_set_subtract (&cs->failed, &w->set);
   extent_set_subtract (&w->set, &cs->foreign);
-  claim_leave_to_later (cs, cs->reads, w);
   if (failed || cs->keep_all || subtract_unsafe (cs, &w->set, w) == -1)
     extent_set_clear (&w->set);
 }

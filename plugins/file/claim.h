@@ -101,12 +101,6 @@ void claim_keep (struct claims *cs, struct extent_set *kept,
 /* The same for one range that failed. */
 void claim_failed (struct claims *cs, struct extent e);
 
-/* With preserve, take what a newer window of "r" has out of "w", which was
- * taken out of its ring.  Lock held.
- */
-void claim_leave_to_later (const struct claims *cs, const struct ring *r,
-                           struct window *w);
-
 /* A window of writes was taken out of the ring, and its writeback is over and
  * may have failed or not.  Afterwards its set is what may be dropped of it.
  * Lock held.

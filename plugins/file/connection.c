@@ -335,10 +335,12 @@ write_fua (struct connection *c, struct wberr_write *w, const char *buf,
   }
   else
     report_write (c, count, offset);
-  /* What another request heard since it began may be about this one. */
+  /* What another request heard since it began may be about this one, of which
+   * all was written, for whatever reason that could not be written back.
+   */
   safe = written && (r == 0 || !wberr_since (&c->disk->errors, w->mark));
   if (!safe)
-    connection_failed (c, err, count, offset);
+    connection_failed (c, written ? EIO : err, count, offset);
   wberr_write_ends (&c->disk->errors, w);
   if (ev && safe)
     evictor_wrote_through (ev, &write);

@@ -107,7 +107,6 @@ evict_read (struct rings *rs)
   writeback_learn (&rs->wb, &w->set);
   pthread_mutex_lock (&rs->lock);
   claim_widen_to_folios (&rs->claims, &w->set);
-  claim_leave_to_later (&rs->claims, &rs->reads, w);
   /* What is also being written is dropped when it is known to be safe. */
   if (claim_spare_unsafe (&rs->claims, &w->set) == -1)
     extent_set_clear (&w->set);
