@@ -12,15 +12,8 @@ NBDKIT=${NBDKIT:-nbdkit}
 srcdir=${srcdir:-.}
 builddir=${builddir:-.}
 
-# What is mounted here is mounted for this script and its children alone.  A
-# namespace that somebody makes meanwhile (a service, a container) would have a
-# copy of it, and for as long as that has it no unmounting ends a FUSE server or
-# lets go of a disk.  In a chroot that is not a mount there is no such namespace.
-if [ -z "${MOUNTS_OF_ITS_OWN:-}" ] && [ "$(id -u)" = 0 ] &&
-  unshare --mount --propagation slave true 2>/dev/null; then
-  MOUNTS_OF_ITS_OWN=1 exec unshare --mount --propagation slave \
-    "$BASH" "$0" "$@"
-fi
+# shellcheck source=own-mounts.sh
+. "$srcdir/own-mounts.sh"
 
 pids=()        # processes to end
 mounts=()      # folders that may be mounted
