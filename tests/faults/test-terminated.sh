@@ -14,12 +14,14 @@ copied ()
   [ "$(stat -c %b "$tmp/disk")" -gt 200000 ] || gone "$copy"
 }
 
-for connections in 1 4; do
+# terminated CONNECTIONS
+terminated ()
+{
   rm -f "$tmp/disk"
   truncate -s 4G "$tmp/disk"
   start_nbdkit file "$tmp/disk" cache=none
-  nbdcopy --connections="$connections" -- [ nbdkit --exit-with-parent pattern \
-    4G ] "$uri" 2>"$tmp/copy.log" &
+  nbdcopy --connections="$1" -- [ nbdkit --exit-with-parent pattern 4G ] \
+    "$uri" 2>"$tmp/copy.log" &
   copy=$!
   pids+=("$copy")
   eventually 60 copied || fail "nothing is being copied"
@@ -27,8 +29,13 @@ for connections in 1 4; do
 
   kill -TERM "$server"
   eventually 5 gone "$job" || fail "it is still there after 5 seconds"
-  has_ended
+  has_ended || return
   empty_now "$tmp/disk" "when the server had ended"
   wait "$copy" && fail "the copy did not notice"
   pids=()
+}
+
+for connections in 1 4; do
+  terminated "$connections" || terminated "$connections" ||
+    terminated "$connections" || fail "nbdkit aborted three times"
 done
