@@ -274,6 +274,32 @@ pages_are_whole (void **state)
  * page cache.
  */
 static void
+pages_in_part_are_noted (void **state)
+{
+  struct ring r;
+  const struct extent_set *partial;
+
+  ring_init (&r, MiB);
+  ring_add (&r, 0, 4 * PAGE, 0);
+  partial = &r.filling->partial;
+  assert_int_equal (partial->nr, 0);
+  ring_add (&r, 8 * PAGE + 1, 2 * PAGE, 0); /* of three pages, two in part */
+  assert_int_equal (partial->nr, 2);
+  assert_int_equal (partial->bytes, 2 * PAGE);
+  assert_true (extent_set_overlaps (partial, 8 * PAGE, PAGE));
+  assert_true (extent_set_overlaps (partial, 10 * PAGE, PAGE));
+  ring_add (&r, 20 * PAGE + 512, 512, 0); /* in the middle of one */
+  assert_int_equal (partial->bytes, 3 * PAGE);
+  ring_add (&r, 30 * PAGE, 512, 0);
+  assert_int_equal (partial->bytes, 4 * PAGE);
+  ring_seal (&r);
+  ring_give_back (&r, ring_take (&r));
+  ring_add (&r, 0, PAGE, 0); /* the same window, used again */
+  assert_int_equal (r.filling->partial.nr, 0);
+  ring_free (&r);
+}
+
+static void
 window_does_not_outgrow_its_size (void **state)
 {
   struct ring r;
@@ -464,6 +490,7 @@ main (void)
     cmocka_unit_test (sequential_requests_are_one_extent),
     cmocka_unit_test (scattered_requests_seal_by_number),
     cmocka_unit_test (pages_are_whole),
+    cmocka_unit_test (pages_in_part_are_noted),
     cmocka_unit_test (window_does_not_outgrow_its_size),
     cmocka_unit_test (windows_leave_in_order_and_give_back_what_they_hold),
     cmocka_unit_test (rewriting_holds_no_more),

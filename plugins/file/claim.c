@@ -248,6 +248,26 @@ subtract_unsafe (struct claims *cs, struct extent_set *set,
   return r;
 }
 
+/* A window was written back.  What failed before has failed no more, but for
+ * pages that were written in part: the kernel writes the dirty blocks of a page
+ * alone, where they are smaller, and another one may be what had failed.
+ */
+static void
+forget_failed (struct claims *cs, struct window *w)
+{
+  struct extent_set whole;
+
+  if (cs->failed.nr == 0)
+    return;
+  extent_set_init (&whole, SIZE_MAX);
+  if (extent_set_copy (&whole, &w->set) == 0) {
+    extent_set_subtract (&whole, &w->partial);
+    extent_set_subtract (&cs->failed, &whole);
+  }
+  extent_set_free (&whole);
+  extent_set_subtract (&w->set, &cs->failed);
+}
+
 /* What was written again since then is dropped with its new window: its
  * writeback may fail at any moment.
  */
@@ -257,7 +277,7 @@ claim_settle (struct claims *cs, struct window *w, bool failed)
   if (failed)
     claim_keep (cs, &cs->failed, &w->set);
   else
-    extent_set_subtract (&cs->failed, &w->set);
+    forget_failed (cs, w);
   extent_set_subtract (&w->set, &cs->foreign);
   if (failed || cs->keep_all || subtract_unsafe (cs, &w->set, w) == -1)
     extent_set_clear (&w->set);

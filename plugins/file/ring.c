@@ -33,6 +33,7 @@ free_windows (struct window_queue *q)
   while ((w = STAILQ_FIRST (q))) {
     STAILQ_REMOVE_HEAD (q, next);
     extent_set_free (&w->set);
+    extent_set_free (&w->partial);
     free (w);
   }
 }
@@ -67,8 +68,10 @@ begin_window (struct ring *r)
      * may cut it into as many pieces as it has pages.
      */
     extent_set_init (&w->set, SIZE_MAX);
+    extent_set_init (&w->partial, SIZE_MAX);
   }
   extent_set_clear (&w->set);
+  extent_set_clear (&w->partial);
   w->held = 0;
   w->requests = 0;
   w->started = false;
@@ -93,6 +96,23 @@ is_full (const struct ring *r)
          r->filling->set.nr >= WINDOW_MAX_EXTENTS;
 }
 
+/* Note the first and the last page of a request that covers them in part.
+ * Returns as extent_set_add.
+ */
+static int
+add_partial (const struct ring *r, struct extent_set *partial,
+             const struct extent *pages, uint64_t offset, uint64_t length)
+{
+  const uint64_t end = extent_end (pages);
+
+  if (pages->offset < offset &&
+      extent_set_add (partial, pages->offset, r->page_size) == -1)
+    return -1;
+  if (offset + length < end)
+    return extent_set_add (partial, end - r->page_size, r->page_size);
+  return 0;
+}
+
 enum ring_result
 ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
 {
@@ -106,7 +126,8 @@ ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
     return RING_NO_MEMORY;
 
   w = r->filling;
-  if (extent_set_add (&w->set, e.offset, e.length) == -1) {
+  if (add_partial (r, &w->partial, &e, offset, length) == -1 ||
+      extent_set_add (&w->set, e.offset, e.length) == -1) {
     if (w->set.nr == 0) {
       STAILQ_INSERT_HEAD (&r->free, w, next);
       r->filling = NULL;

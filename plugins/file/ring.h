@@ -26,12 +26,13 @@
  */
 struct window {
   STAILQ_ENTRY (window) next;
-  struct extent_set set; /* what was touched, page aligned */
-  uint64_t held;         /* bytes of it that count as the ring's */
-  uint64_t serial;       /* 1 for the first window sealed, 2, ... */
-  uint64_t requests;     /* calls of ring_add that it absorbed */
-  uint64_t epoch;        /* the least that ring_add was given for it */
-  bool started;          /* for the user: writeback was started */
+  struct extent_set set;     /* what was touched, page aligned */
+  struct extent_set partial; /* pages of it that a request touched in part */
+  uint64_t held;             /* bytes of it that count as the ring's */
+  uint64_t serial;           /* 1 for the first window sealed, 2, ... */
+  uint64_t requests;         /* calls of ring_add that it absorbed */
+  uint64_t epoch;            /* the least that ring_add was given for it */
+  bool started;              /* for the user: writeback was started */
 };
 
 STAILQ_HEAD (window_queue, window);
