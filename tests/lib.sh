@@ -19,6 +19,7 @@ pids=()        # processes to end
 mounts=()      # folders that may be mounted
 under_pids=()  # processes that mounts are on
 immutable=()   # files to make changeable again
+own_pid=$BASHPID
 under=()       # a command to run the server under, such as strace
 client_up=
 tmp=
@@ -69,9 +70,26 @@ need_root ()
   [ "$(id -u)" = 0 ] || lacks "needs root"
 }
 
+# alive PID: a process that this script began still runs.  A number alone says
+# little: there may be only 32,768, which a busy machine uses up in minutes, and
+# then one that has ended is somebody else's.  So it is a child of this script,
+# or has got its environment.
 alive ()
 {
-  kill -0 "$1" 2>/dev/null && ! grep -qs "^State:.*zombie" "/proc/$1/status"
+  local line state parent
+
+  # PID (NAME) STATE PARENT ..., and the name may be anything.
+  read -r line 2>/dev/null <"/proc/$1/stat" || return 1
+  read -r state parent _ <<<"${line##*) }"
+  [ "$state" != Z ] || return 1
+  [ "$parent" = "$own_pid" ] ||
+    grep -qsF "WINDOWED_TEST=$own_pid/$tmp" "/proc/$1/environ"
+}
+
+# send SIGNAL PID: if it still runs.
+send ()
+{
+  ! alive "$2" || kill -s "$1" "$2" 2>/dev/null
 }
 
 # waits_where PID: of a program that does not end, what each thread waits for:
@@ -107,8 +125,6 @@ gone ()
 
 # A child has our traps until it has become its program: who is told to end so
 # early must not clean up what is still in use.
-own_pid=$BASHPID
-
 only_the_script ()
 {
   [ "$BASHPID" = "$own_pid" ] || exit "$1"
@@ -133,9 +149,9 @@ cleanup ()
     pid=$(<"$tmp/pid")
     ! grep -qsF "$tmp" "/proc/$pid/cmdline" || pids+=("$pid")
   fi
-  for i in "${pids[@]}"; do kill "$i" 2>/dev/null; done
+  for i in "${pids[@]}"; do send TERM "$i"; done
   for i in "${pids[@]}"; do
-    eventually 5 gone "$i" || kill -KILL "$i" 2>/dev/null
+    eventually 5 gone "$i" || send KILL "$i"
     eventually 5 gone "$i"
   done
   for i in "${immutable[@]}"; do chattr -i "$i" 2>/dev/null; done
@@ -152,8 +168,8 @@ cleanup ()
   done
   # What mounts were on.
   for i in "${under_pids[@]}"; do
-    kill "$i" 2>/dev/null
-    eventually 5 gone "$i" || kill -KILL "$i" 2>/dev/null
+    send TERM "$i"
+    eventually 5 gone "$i" || send KILL "$i"
   done
   [ -z "$tmp" ] || rm -rf --one-file-system "$tmp"
   exit "$status"
@@ -202,6 +218,7 @@ for folder in "${TMPDIR:-/var/tmp}" /var/tmp; do
   esac
 done
 [ -n "$tmp" ] || lacks "needs a TMPDIR that is not on tmpfs"
+export WINDOWED_TEST=$own_pid/$tmp
 
 # start_nbdkit ARGUMENT...: serve on a socket in the temporary folder.
 # Afterwards $uri is where to reach it, $server its process, $tmp/log what it
@@ -242,7 +259,11 @@ sanitizer_reports ()
 # stop_nbdkit: end it as a user would, and see that it says all went well.
 stop_nbdkit ()
 {
-  kill "$server" || fail "the server is no longer there"
+  if ! alive "$server"; then
+    wait "$job" || fail "the server is no longer there, its status was $?"
+    fail "the server has ended by itself"
+  fi
+  send TERM "$server"
   has_ended
 }
 

@@ -113,8 +113,9 @@ disk_down ()
 # end PID: a process of ours.
 end ()
 {
-  kill "$1" 2>/dev/null || return 0
-  eventually 1 gone "$1" || kill -KILL "$1"
+  alive "$1" || return 0
+  send TERM "$1"
+  eventually 1 gone "$1" || send KILL "$1"
   wait "$1" 2>/dev/null || true
 }
 
