@@ -23,6 +23,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "clock.h"
 #include "evictor.h"
 #include "rings.h"
 #include "worker.h"
@@ -334,12 +335,32 @@ wait_in_line (struct evictor *ev, uint64_t bytes)
   stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
 }
 
+/* Begin when the pace allows it.  Lock held, but released meanwhile. */
+static void
+keep_pace (struct evictor *ev, uint64_t bytes)
+{
+  const uint64_t now = nanoseconds_now ();
+  const uint64_t at = flow_begin_at (&ev->rings.flow, bytes, now);
+  const struct timespec t = { at / 1000000000, at % 1000000000 };
+  uint64_t begin;
+
+  if (at == now)
+    return;
+  begin = stats_now (ev->config.stats);
+  rings_unlock (&ev->rings);
+  clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+  stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
+  pthread_mutex_lock (&ev->rings.lock);
+}
+
 void
 evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                       uint64_t offset, uint64_t length)
 {
   w->credit = ring_whole_pages (&ev->rings.writes, offset, length).length;
   pthread_mutex_lock (&ev->rings.lock);
+  if (flow_is_paced (&ev->rings.flow, w->credit))
+    keep_pace (ev, w->credit);
   if (flow_try (&ev->rings.flow, w->credit))
     rings_unlock (&ev->rings);
   else

@@ -3,9 +3,13 @@
  * A writer needs room before it makes pages dirty: a credit for each byte.  The
  * evictor hands credits back, some at a time, as the disk takes what was
  * written, so writers go on as fast as the disk does, and none waits for a
- * whole window.  And it needs a place among those that are in the page cache
- * at the moment: a file system lets one thread at a time change a file, and
- * more than a few that write a lot only fight for the processors.
+ * whole window.  From half of them in use on, writers keep the evictor's pace:
+ * each waits a little, so that none waits long when it hands nothing back for a
+ * while, as when it starts a window.
+ *
+ * And a writer needs a place among those that are in the page cache at the
+ * moment: a file system lets one thread at a time change a file, and more than
+ * a few that write a lot only fight for the processors.
  *
  * All wait in one line, in the order in which they came, so no one waits long
  * while others do not wait at all.
@@ -57,6 +61,12 @@ struct flow {
   uint64_t most;            /* constant: credits of a disk alone */
   uint64_t used;            /* bytes */
   bool busy;                /* counted as busy */
+
+  /* The pace. */
+  double pace;           /* ns the evictor needs for a byte; 0: not known */
+  uint64_t worked_ns;    /* of the evictor, since that was measured */
+  uint64_t worked_bytes; /* the same */
+  uint64_t next_at;      /* when the next writer begins, in ns */
 };
 
 /* "most" is what a disk's ring may hold if no others are busy, in bytes. */
@@ -78,6 +88,21 @@ void flow_set_busy (struct flow *f, bool busy);
  * FLOW_LEAST.
  */
 uint64_t flow_share (const struct flow *f);
+
+/* The evictor has worked for "ns", after which "bytes" more are evicted. */
+void flow_worked (struct flow *f, uint64_t bytes, uint64_t ns);
+
+/* Whether a writer of "bytes" is to keep the evictor's pace now.  Where writers
+ * wait for places and the disk is fast, that holds them back enough.
+ */
+bool flow_is_paced (const struct flow *f, uint64_t bytes);
+
+/* When a writer of "bytes" is to begin at that pace: "now" or later, both in ns
+ * of nanoseconds_now.  It is in step with the evictor when three quarters of
+ * the credits are in use; then that hands back as many as are taken.  To be
+ * called once for each writer.
+ */
+uint64_t flow_begin_at (struct flow *f, uint64_t bytes, uint64_t now);
 
 /* Take a place and "bytes" of credit if there are any, and nobody waits for
  * them.  With nothing in use a writer may have more than the share.

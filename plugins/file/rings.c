@@ -15,6 +15,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "clock.h"
 #include "rings.h"
 
 /* The page cache of the whole file is counted once in this many full windows.
@@ -165,6 +166,7 @@ evict_written (struct rings *rs)
 {
   struct window *w = ring_take (&rs->writes);
   struct progress p = { rs, w };
+  const uint64_t began = nanoseconds_now (), bytes = w->held;
   bool failed;
   int err;
 
@@ -186,6 +188,7 @@ evict_written (struct rings *rs)
   claim_settle (&rs->claims, w, failed);
   drop_window (rs, w, "write");
   look_back (rs, &w->set);
+  flow_worked (&rs->flow, bytes, nanoseconds_now () - began);
   give_back (rs, &rs->writes, w);
 }
 
@@ -193,10 +196,13 @@ evict_written (struct rings *rs)
 static void
 start_window (struct rings *rs, struct window *w)
 {
+  const uint64_t began = nanoseconds_now ();
+
   w->started = true;
   rings_unlock (rs);
   writeback_start (&rs->wb, w);
   pthread_mutex_lock (&rs->lock);
+  flow_worked (&rs->flow, 0, nanoseconds_now () - began);
 }
 
 /* ---- sweeping; the role is held, and the lock but for system calls ---- */
