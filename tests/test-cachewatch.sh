@@ -88,12 +88,12 @@ grep -q '<svg' "$tmp/out.svg" || fail 'out.svg is no SVG'
 od -A n -c -N 4 "$tmp/out.png" | grep -q 'P   N   G' || fail 'out.png is no PNG'
 
 # Ctrl-C is how it ends, and the picture is drawn all the same.
-rm "$tmp/out.svg"
+rm "$tmp/out.svg" "$tmp/tsv"
 env --default-signal=INT "$watch" --tsv --plot "$tmp/out.svg" "$tmp/file" \
   >"$tmp/tsv" &
 watching=$!
 pids+=("$watching")
-eventually 20 grep -q '^[0-9]' "$tmp/tsv" || fail 'it does not begin'
+eventually 20 grep -qs '^[0-9]' "$tmp/tsv" || fail 'it does not begin'
 kill -INT "$watching"
 wait "$watching" || fail 'Ctrl-C'
 [ -s "$tmp/out.svg" ] || fail 'no picture after Ctrl-C'
