@@ -309,7 +309,6 @@ get_credit (struct evictor *ev, const struct flow_writer *w)
 static void
 wait_in_line (struct evictor *ev, uint64_t bytes)
 {
-  const uint64_t begin = stats_now (ev->config.stats);
   struct flow *f = &ev->rings.flow;
   struct flow_writer *w = flow_stand_in_line (f, bytes);
   bool called;
@@ -332,39 +331,45 @@ wait_in_line (struct evictor *ev, uint64_t bytes)
     if (!called)
       flow_wait (w);
   }
-  stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
 }
 
-/* Begin when the pace allows it.  Lock held, but released meanwhile. */
-static void
+/* Begin when the pace allows it.  Returns whether that is later than now.  Lock
+ * held, but released meanwhile.
+ */
+static bool
 keep_pace (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t now = nanoseconds_now ();
   const uint64_t at = flow_begin_at (&ev->rings.flow, bytes, now);
   const struct timespec t = { at / 1000000000, at % 1000000000 };
-  uint64_t begin;
 
   if (at == now)
-    return;
-  begin = stats_now (ev->config.stats);
+    return false;
   rings_unlock (&ev->rings);
   clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
-  stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
   pthread_mutex_lock (&ev->rings.lock);
+  return true;
 }
 
 void
 evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                       uint64_t offset, uint64_t length)
 {
+  const uint64_t begin = stats_now (ev->config.stats);
+  struct flow *f = &ev->rings.flow;
+  bool waited;
+
   w->credit = ring_whole_pages (&ev->rings.writes, offset, length).length;
   pthread_mutex_lock (&ev->rings.lock);
-  if (flow_is_paced (&ev->rings.flow, w->credit))
-    keep_pace (ev, w->credit);
-  if (flow_try (&ev->rings.flow, w->credit))
+  waited = flow_is_paced (f, w->credit) && keep_pace (ev, w->credit);
+  if (flow_try (f, w->credit))
     rings_unlock (&ev->rings);
-  else
+  else {
+    waited = true;
     wait_in_line (ev, w->credit);
+  }
+  if (waited)
+    stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
   claim_begins (&ev->rings.claims, &w->claim, offset, length);
 }
 

@@ -31,7 +31,7 @@ enum stats_request {
 /* What is waited for. */
 enum stats_wait {
   STATS_WRITEBACK_WAITS, /* for a window's writeback */
-  STATS_HELD_BACK,       /* by writes that found the ring full */
+  STATS_HELD_BACK,       /* by writes: the ring is over half full */
   STATS_WAITS
 };
 
