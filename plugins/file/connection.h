@@ -16,11 +16,12 @@
 #include "disk.h"
 #include "wberr.h"
 
-/* Reads of one stream are at most so many bytes apart, and a connection may
- * have some streams at a time.
+/* Reads of one stream are at most so many bytes apart, as 16 threads may be at
+ * work on its next requests and overtake each other, and a connection may have
+ * some streams at a time.
  */
-#define STREAM_REGION (64 * 1024)
-#define STREAM_REGIONS 64
+#define STREAM_REGION (1024 * 1024)
+#define STREAM_REGIONS 32
 
 /* Many threads may serve one connection at a time: all fields are
  * constant or atomic, or guarded by the lock of the list of connections.

@@ -195,7 +195,8 @@ belongs_to_stream (struct connection *c, uint64_t offset, uint32_t count)
   const bool is_near = atomic_load (here) == region + 1 ||
                        (region > 0 && atomic_load (below) == region);
 
-  if (!is_near)
+  /* Also in the middle of a stream, or it would stand alone in the next. */
+  if (atomic_load (here) != region + 1)
     atomic_store (here, region + 1);
   if (last != region)
     atomic_store (&c->recent[last % STREAM_REGIONS], last + 1);

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# With cache=none small reads that stand alone go past the page cache, and those
+# of a stream through it, where the kernel reads ahead: also if 16 threads serve
+# it and overtake each other.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need fio nbdcopy strace
+strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+
+mounted ext4 400M
+disk=$mounted/disk
+random_file "$disk" 256M
+uri="nbd+unix:///?socket=$tmp/sock"     # as start_nbdkit will say
+
+# reads COMMAND...: $direct of $all reads of the disk went past the page cache
+# while it ran.
+reads ()
+{
+  drop "$disk"
+  under=(strace -f -y -qq -o "$tmp/calls" -e 'trace=openat,pread64')
+  start_nbdkit file "$disk" cache=none
+  limited "$@" >"$tmp/out" 2>&1 || fail "$*: $(<"$tmp/out")"
+  stop_nbdkit
+  fd=$(sed -nE 's/.*O_DIRECT.* = ([0-9]+)<.*/\1/p' "$tmp/calls")
+  all=$(grep -c "pread64([0-9]*<$disk>" "$tmp/calls" || :)
+  direct=0
+  [ -z "$fd" ] || direct=$(grep -c "pread64($fd<" "$tmp/calls" || :)
+}
+
+for size in 16384 65536; do
+  reads nbdcopy --request-size=$size "$uri" null:
+  [ "$all" -ge $((256 * 1048576 / size)) ] || fail "$all reads of $size are seen"
+  ((direct * 50 <= all)) ||
+    fail "nbdcopy in requests of $size: $direct of $all reads were direct"
+done
+
+reads fio --name=load --ioengine=nbd --uri="$uri" --size=256m --io_size=16m \
+  --rw=randread --bs=4k --iodepth=16
+((direct * 2 >= all)) ||
+  fail "random: only $direct of $all reads were direct"
