@@ -260,17 +260,15 @@ begin_sweep (struct rings *rs, bool all)
   sweep_begin (&rs->sweep, all);
 }
 
-/* The bytes of page cache that are as they should be: the ring of writes,
- * the half of the ring of reads that is in use, and the readahead of every
- * reader, which the kernel may double.  The other half of the ring of reads
- * is for what comes in before the next count.
+/* The bytes of page cache that are as they should be: what is in windows or on
+ * its way into one, and the readahead of every reader, which the kernel may
+ * double; and a bit more, as the count is a moment older.
  */
 static uint64_t
-allowance (const struct rings *rs)
+allowance (struct rings *rs)
 {
-  const uint64_t ring = flow_share (&rs->flow);
-
-  return ring + ring / 2 + 2 * rs->readers * rs->config->read_ahead;
+  return rs->reads.bytes + atomic_load (&rs->reading) + rs->flow.used +
+         2 * rs->readers * rs->config->read_ahead + flow_share (&rs->flow) / 4;
 }
 
 /* Sweep if the file has more resident than windows and readahead explain.
@@ -300,12 +298,9 @@ count_and_sweep (struct rings *rs)
 static void
 end_of_sweep (struct rings *rs)
 {
-  const int64_t resident = claims_resident (&rs->claims);
-  const uint64_t allowed = allowance (rs);
+  const int64_t more = claims_resident (&rs->claims) - (int64_t) allowance (rs);
 
-  rs->stubborn = resident > 0 && (uint64_t) resident > allowed
-                   ? resident - allowed
-                   : 0;
+  rs->stubborn = more > 0 ? more : 0;
 }
 
 /* ---- steps; lock and role are held ---- */
@@ -324,24 +319,29 @@ bool
 rings_step (struct rings *rs)
 {
   struct window *unstarted = ring_unstarted (&rs->writes);
-  /* Readers may fill their ring for as long as they like. */
+  /* Readers may fill their ring for as long as they like: writers have their
+   * turn, and sweeps, without which readahead that no request used adds up.
+   */
   const bool writers_wait = rs->writers_turn && flow_is_short (&rs->flow) &&
                             ring_oldest (&rs->writes);
+  const bool sweeps = sweep_goes_on (&rs->sweep) &&
+                      (rs->sweeps_turn || !is_over_half (rs, &rs->reads));
 
   rs->writers_turn = !writers_wait;
+  rs->sweeps_turn = !sweeps;
   if (unstarted)
     start_window (rs, unstarted);
   else if (writers_wait)
     evict_written (rs);
-  else if (is_over_half (rs, &rs->reads))
-    evict_read (rs);
   else if (rs->bytes_to_count == 0)
     count_and_sweep (rs);
-  else if (sweep_goes_on (&rs->sweep)) {
+  else if (sweeps) {
     sweep_next (rs, true);
     if (!sweep_goes_on (&rs->sweep))
       end_of_sweep (rs);
   }
+  else if (is_over_half (rs, &rs->reads))
+    evict_read (rs);
   else if (is_over_half (rs, &rs->writes))
     evict_written (rs);
   else if (!flow_is_short (&rs->flow))

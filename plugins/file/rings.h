@@ -37,6 +37,7 @@ struct rings {
   uint64_t bytes_to_count; /* bytes until the page cache is counted */
   uint64_t stubborn;       /* bytes over the allowance that would not go */
   bool writers_turn;       /* if they wait, they are next */
+  bool sweeps_turn;        /* if one goes on, its next piece is */
 
   /* Of who has the role of evictor, which these calls need, if they say so. */
   struct writeback wb;
