@@ -22,6 +22,9 @@
  */
 #define WINDOWS_PER_COUNT 2
 
+/* What would not go is tried again, a bit sooner with each count. */
+#define COUNTS_PER_TRY 4096
+
 void
 rings_init (struct rings *rs, int fd, const char *name,
             const struct evictor_config *config)
@@ -277,10 +280,10 @@ allowance (struct rings *rs)
 static void
 count_and_sweep (struct rings *rs)
 {
-  int64_t resident;
+  const int64_t resident = claims_resident (&rs->claims);
 
   rs->bytes_to_count = WINDOWS_PER_COUNT * rs->reads.window_size;
-  resident = claims_resident (&rs->claims);
+  rs->stubborn -= rs->stubborn / COUNTS_PER_TRY;
   if (resident == -1)
     rs->bytes_to_count = rs->config->windows * rs->reads.window_size;
   else if ((uint64_t) resident <= allowance (rs) + rs->stubborn)
@@ -324,7 +327,8 @@ rings_step (struct rings *rs)
    */
   const bool writers_wait = rs->writers_turn && flow_is_short (&rs->flow) &&
                             ring_oldest (&rs->writes);
-  const bool sweeps = sweep_goes_on (&rs->sweep) &&
+  const bool sweeping = sweep_goes_on (&rs->sweep);
+  const bool sweeps = sweeping &&
                       (rs->sweeps_turn || !is_over_half (rs, &rs->reads));
 
   rs->writers_turn = !writers_wait;
@@ -333,7 +337,7 @@ rings_step (struct rings *rs)
     start_window (rs, unstarted);
   else if (writers_wait)
     evict_written (rs);
-  else if (rs->bytes_to_count == 0)
+  else if (rs->bytes_to_count == 0 && !sweeping) /* or it would never end */
     count_and_sweep (rs);
   else if (sweeps) {
     sweep_next (rs, true);

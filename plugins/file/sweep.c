@@ -21,6 +21,9 @@
 /* Pieces that are remembered.  More are tried again. */
 #define MAX_STUBBORN 1024
 
+/* They are tried again in one sweep of so many: others may have let go. */
+#define SWEEPS_PER_TRY 16
+
 void
 sweep_init (struct sweep *s)
 {
@@ -39,7 +42,7 @@ sweep_begin (struct sweep *s, bool all)
 {
   s->pos = 0;
   s->length = PIECE;
-  if (all)
+  if (all || ++s->begun % SWEEPS_PER_TRY == 0)
     extent_set_clear (&s->stubborn);
 }
 
@@ -77,14 +80,20 @@ drop_between (int fd, uint64_t pos, uint64_t end,
     pagecache_drop (fd, pos, end - pos);
 }
 
-/* What is spared is not counted as stubborn: it goes with its window. */
-static void
-remember_stubborn (struct sweep *s, struct pagecache *pages, int fd,
-                   const struct extent_set *spared)
+/* Whether most of the "before" bytes of the next piece stayed.  What is spared
+ * is not held against it, as it goes with its window; and where there is more
+ * than before, somebody reads.
+ */
+static bool
+is_stubborn (const struct sweep *s, struct pagecache *pages, int fd,
+             const struct extent_set *spared, int64_t before)
 {
-  if (!extent_set_overlaps (spared, s->pos, s->length) &&
-      pagecache_count (pages, fd, s->pos, s->length) > 0)
-    extent_set_add (&s->stubborn, s->pos, s->length);
+  int64_t left;
+
+  if (before <= 0 || extent_set_overlaps (spared, s->pos, s->length))
+    return false;
+  left = pagecache_count (pages, fd, s->pos, s->length);
+  return left > before / 2 && left <= before;
 }
 
 void
@@ -95,13 +104,16 @@ sweep_piece (struct sweep *s, struct pagecache *pages, int fd,
   const off_t size = lseek (fd, 0, SEEK_END);
   const uint64_t page = sysconf (_SC_PAGESIZE);
   const uint64_t file_end = size > 0 ? (size + page - 1) / page * page : 0;
+  int64_t before;
 
   if (extent_set_overlaps (&s->stubborn, s->pos, 1))
     s->pos = extent_end (
       &s->stubborn.v[extent_set_find (&s->stubborn, s->pos)]);
   if (s->pos < file_end) {
+    before = pagecache_count (pages, fd, s->pos, s->length);
     drop_between (fd, s->pos, s->pos + s->length, spared);
-    remember_stubborn (s, pages, fd, spared);
+    if (is_stubborn (s, pages, fd, spared, before))
+      extent_set_add (&s->stubborn, s->pos, s->length);
     s->pos += s->length;
     s->length = nanoseconds_now () - begin < QUICK_NS ? s->length * 2 : PIECE;
   }

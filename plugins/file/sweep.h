@@ -23,13 +23,14 @@ struct sweep {
   uint64_t length;            /* bytes of the next piece */
   struct extent_set stubborn; /* pieces that did not go last time, because
                                * others map or write them */
+  unsigned begun;             /* sweeps; wraps */
 };
 
 void sweep_init (struct sweep *s);
 void sweep_free (struct sweep *s);
 
-/* Begin at the beginning of the file.  With "all" also pieces that did not go
- * last time are tried.
+/* Begin at the beginning of the file.  With "all", and otherwise now and then,
+ * also pieces that did not go last time are tried.
  */
 void sweep_begin (struct sweep *s, bool all);
 

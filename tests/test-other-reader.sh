@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# What another process reads of a file, while a client of cache=none reads
+# elsewhere in it, is swept out of the page cache while the client goes on: also
+# far away in a large file, and although it was coming in during sweeps before.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need fio
+
+disk=$tmp/disk
+truncate -s 256G "$disk" || skip 'no sparse files of 256 GiB here'
+head -c 16M "$disk" >/dev/null
+[ "$("$builddir/residency" "$disk")" -ge 4096 ] ||
+  lacks 'cachestat(2) does not see the pages of this file'
+
+# is_small PAGES: the client reads, and no more is cached than that.
+is_small ()
+{
+  ! gone "$client" || fail 'the client has ended'
+  [ "$("$builddir/residency" "$disk")" -le "$1" ]
+}
+
+start_nbdkit file "$disk" cache=none
+fio --name=load --ioengine=nbd --uri="$uri" --size=100g --bs=256k --iodepth=4 \
+  --rw=read --time_based --runtime=120 >"$tmp/out" 2>&1 &
+client=$!
+pids+=("$client")
+eventually 20 is_small 16384        # swept, what was read above
+
+dd if="$disk" of=/dev/null bs=1M skip=200K count=2K status=none
+eventually 60 is_small $((512 * 256)) ||
+  fail "$("$builddir/residency" "$disk") pages stay of what others have read"
+kill "$client"
+wait "$client" || :
+stop_nbdkit
