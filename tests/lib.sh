@@ -132,9 +132,21 @@ only_the_script ()
 
 # Whatever the moment the script ended at: a process, mount or loop device is
 # recognised by the temporary folder if there was no time to note it.
+# detach FOLDER: the loop devices of files in it.  Each is looked at just before:
+# it may have gone meanwhile, and its number be that of another test's.
+detach ()
+{
+  local name
+
+  for name in $(losetup -nlO NAME 2>/dev/null); do
+    [[ $(losetup -nO BACK-FILE "$name" 2>/dev/null) != "$1"/* ]] ||
+      losetup -d "$name" || :
+  done
+}
+
 cleanup ()
 {
-  local status=$? i pid name file
+  local status=$? i pid
 
   only_the_script "$status"
   trap '' INT TERM
@@ -156,9 +168,7 @@ cleanup ()
   done
   for i in "${immutable[@]}"; do chattr -i "$i" 2>/dev/null; done
   # A loop device that is mounted goes with its mount.
-  losetup -nlO NAME,BACK-FILE 2>/dev/null | while read -r name file; do
-    [[ $file != "$tmp"/* ]] || losetup -d "$name"
-  done
+  detach "$tmp"
   # mountpoint(1) would not see what nbdfuse showed, if it has ended.
   for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do
     mountpoint -q "${mounts[i]}" ||
@@ -184,7 +194,7 @@ trap 'exit 143' TERM
 # folder says which process it belongs to.
 sweep ()
 {
-  local left owner name file at
+  local left owner at
 
   for left in "$1"/windowed-file-*-??????; do
     owner=${left%-*}
@@ -201,9 +211,7 @@ sweep ()
     tac /proc/self/mounts | while read -r _ at _; do
       [[ $at != "$left"/* ]] || umount -l "$at" || :
     done
-    losetup -nlO NAME,BACK-FILE | while read -r name file; do
-      [[ $file != "$left"/* ]] || losetup -d "$name" || :
-    done
+    detach "$left"
     rm -rf --one-file-system "$left" || :
   done
 }

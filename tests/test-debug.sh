@@ -12,13 +12,17 @@
 disk=$tmp/disk
 truncate -s 32M "$disk"
 
-# told NUMBER PATTERN: so many lines of the log have it.
+# told NUMBER PATTERN: so many lines of the log have it, or will when a connection
+# has closed.
 told ()
 {
-  local lines
+  eventually 2 says "$@" || fail "$lines lines, not $1, say: $2"
+}
 
+says ()
+{
   lines=$(grep -cE "$2" "$tmp/log" || :)
-  [ "$lines" = "$1" ] || fail "$lines lines, not $1, say: $2"
+  [ "$lines" = "$1" ]
 }
 
 start_nbdkit -v -D file.evict=1 file "$disk" cache=none

@@ -14,22 +14,39 @@ strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
 mounted ext4 400M
 disk=$mounted/disk
 random_file "$disk" 256M
-uri="nbd+unix:///?socket=$tmp/sock"     # as start_nbdkit will say
+
+# direct_fd: the server's descriptor for direct reads, or nothing.
+direct_fd ()
+{
+  local info flags
+
+  for info in "/proc/$server/fdinfo"/*; do
+    flags=$(sed -n 's/^flags:[[:space:]]*//p' "$info")
+    ((8#${flags:-0} & 8#40000)) || continue
+    echo "${info##*/}"
+    return
+  done
+}
 
 # reads COMMAND...: $direct of $all reads of the disk went past the page cache
 # while it ran.
 reads ()
 {
-  drop "$disk"
-  under=(strace -f -y -qq -o "$tmp/calls" -e 'trace=openat,pread64')
-  start_nbdkit file "$disk" cache=none
+  local before fd
+
+  before=$(wc -l <"$tmp/calls")
   limited "$@" >"$tmp/out" 2>&1 || fail "$*: $(<"$tmp/out")"
-  stop_nbdkit
-  fd=$(sed -nE 's/.*O_DIRECT.* = ([0-9]+)<.*/\1/p' "$tmp/calls")
-  all=$(grep -c "pread64([0-9]*<$disk>" "$tmp/calls" || :)
-  direct=0
-  [ -z "$fd" ] || direct=$(grep -c "pread64($fd<" "$tmp/calls" || :)
+  fd=$(direct_fd)
+  tail -n +$((before + 1)) "$tmp/calls" >"$tmp/new"
+  all=$(grep -c "pread64([0-9]*<$disk>" "$tmp/new" || :)
+  direct=$(grep -c "pread64(${fd:-none}<" "$tmp/new" || :)
 }
+
+drop "$disk"
+under=(strace -f -y -qq -o "$tmp/calls" -e trace=pread64)
+start_nbdkit file "$disk" cache=none
+# One that stays: what the disk has learnt of its instruments stays, too.
+client_start "$uri"
 
 for size in 16384 65536; do
   reads nbdcopy --request-size=$size "$uri" null:
@@ -42,3 +59,5 @@ reads fio --name=load --ioengine=nbd --uri="$uri" --size=256m --io_size=16m \
   --rw=randread --bs=4k --iodepth=16
 ((direct * 2 >= all)) ||
   fail "random: only $direct of $all reads were direct"
+client_stop
+stop_nbdkit

@@ -99,9 +99,7 @@ disk_down ()
   [ -n "$disk_pid" ] || return 0
   disk_says -
   unmount_fs
-  if [ -n "${device:-}" ]; then
-    losetup -d "$device"
-  fi
+  detach "$tmp"
   eventually 1 fuse_gone || fuse_abort
   [ -z "$fuse_pid" ] || end "$fuse_pid"
   end "$disk_pid"
