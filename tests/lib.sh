@@ -86,10 +86,10 @@ alive ()
     grep -qsF "WINDOWED_TEST=$own_pid/$tmp" "/proc/$1/environ"
 }
 
-# send SIGNAL PID: if it still runs.
+# send SIGNAL PID: if it still runs.  It may end just then.
 send ()
 {
-  ! alive "$2" || kill -s "$1" "$2" 2>/dev/null
+  gone "$2" || kill -s "$1" "$2" 2>/dev/null || gone "$2"
 }
 
 # waits_where PID: of a program that does not end, what each thread waits for:

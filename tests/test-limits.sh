@@ -115,7 +115,7 @@ eventually 20 grep -q 'Too many open files' "$tmp/log" ||
 ask write 64K 64K fua
 ask flush
 ask read 0 128K
-for i in "${held[@]}"; do send TERM "$i" || :; done
+for i in "${held[@]}"; do send TERM "$i"; done
 pids=("$job" "$server")
 served_again ()
 {
