@@ -130,8 +130,6 @@ only_the_script ()
   [ "$BASHPID" = "$own_pid" ] || exit "$1"
 }
 
-# Whatever the moment the script ended at: a process, mount or loop device is
-# recognised by the temporary folder if there was no time to note it.
 # detach FOLDER: the loop devices of files in it.  Each is looked at just before:
 # it may have gone meanwhile, and its number be that of another test's.
 detach ()
@@ -144,6 +142,8 @@ detach ()
   done
 }
 
+# Whatever the moment the script ended at: a process, mount or loop device is
+# recognised by the temporary folder if there was no time to note it.
 cleanup ()
 {
   local status=$? i pid
