@@ -56,18 +56,23 @@ writeback_debug (const struct writeback *wb, const char *what, const char *kind,
                 s->v[0].offset, extent_end (&s->v[s->nr - 1]));
 }
 
-/* Tell of a writeback error that was reported somewhere in "e", and has been
- * noted.
+/* Tell of a writeback error that was reported somewhere in "e", or nobody knows
+ * where if that is NULL, and has been noted.
  */
 static void
 report (struct writeback *wb, int err, const struct extent *e)
 {
+  static const char then[] = "the next flush of every client will report it";
+
   stats_add (wb->stats, STATS_WRITEBACK_ERRORS, 1);
   errno = err;
-  nbdkit_error ("%s: writing back %" PRIu64 " bytes at offset %" PRIu64
-                " (or earlier writes) failed: %m; "
-                "the next flush of every client will report it",
-                wb->name, e->length, e->offset);
+  if (e)
+    nbdkit_error ("%s: writing back %" PRIu64 " bytes at offset %" PRIu64
+                  " (or earlier writes) failed: %m; %s",
+                  wb->name, e->length, e->offset, then);
+  else
+    nbdkit_error ("%s: writing back some of the earlier writes failed: %m; %s",
+                  wb->name, then);
 }
 
 /* From the first byte of a set that is not empty to the last. */
@@ -210,7 +215,7 @@ writeback_collect_error (struct writeback *wb)
   err = wberr_ask (wb->fd);
   wberr_listening_ends (wb->errors, &l, err, NULL);
   if (err)
-    report (wb, err, &(struct extent){ 0, 0 });
+    report (wb, err, NULL);
   return err != 0;
 }
 

@@ -1,0 +1,237 @@
+/* Proves that what a FUA write has written stays in memory when another one on
+ * the same description was told of an error that may be about either.
+ *
+ * The kernel tells of it once on a description, and the other write succeeds.
+ * So that they meet, the calls that the plugin makes are our own: it is loaded
+ * here, in place of nbdkit, and finds them before those of the C library.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#define PLUGIN "../plugins/file/.libs/nbdkit-file-plugin.so"
+
+#define COUNT 65536
+#define TOLD 0        /* offset of the write that is told */
+#define OTHER 1048576 /* and of the other one */
+#define FILE_SIZE (2 * OTHER)
+
+#define MAX_FD 1024
+
+static struct nbdkit_plugin *plugin;
+static char file_name[4096];
+static int file; /* our own description */
+
+/* The error, or 0; which descriptors have told of it. */
+static _Atomic int lost;
+static _Atomic bool told[MAX_FD];
+
+static sem_t other_writes; /* it is in pwritev2 */
+static sem_t other_may_go;
+
+/* ---- what the plugin calls ---- */
+
+static bool
+tells (int fd)
+{
+  if (lost == 0 || fd >= MAX_FD || told[fd])
+    return false;
+  told[fd] = true;
+  errno = lost;
+  return true;
+}
+
+/* With RWF_DSYNC.  All is on the disk in truth, so that it can be dropped. */
+ssize_t
+pwritev2 (int fd, const struct iovec *iov, int nr, off_t offset, int flags)
+{
+  const ssize_t r = pwritev (fd, iov, nr, offset);
+
+  if (fdatasync (fd) == -1)
+    return -1;
+  if (lost == 0)
+    return r;
+  if (offset == OTHER) {
+    sem_post (&other_writes);
+    sem_wait (&other_may_go);
+  }
+  else
+    sem_wait (&other_writes);
+  return tells (fd) ? -1 : r;
+}
+
+int
+sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
+{
+  return (flags & SYNC_FILE_RANGE_WAIT_BEFORE) && tells (fd) ? -1 : 0;
+}
+
+/* ---- the writes ---- */
+
+static int
+write_fua (void *h, uint64_t offset)
+{
+  static const char data[COUNT] = "data";
+
+  return plugin->pwrite (h, data, COUNT, offset, NBDKIT_FLAG_FUA);
+}
+
+static void *
+write_other (void *h)
+{
+  return write_fua (h, OTHER) == -1 ? h : NULL;
+}
+
+static unsigned
+resident (uint64_t offset)
+{
+  const unsigned pages = COUNT / sysconf (_SC_PAGESIZE);
+  unsigned char in[COUNT / 4096];
+  unsigned n = 0, i;
+  void *map = mmap (NULL, COUNT, PROT_READ, MAP_SHARED, file, offset);
+
+  assert_true (map != MAP_FAILED);
+  assert_int_equal (mincore (map, COUNT, in), 0);
+  munmap (map, COUNT);
+  for (i = 0; i < pages; i++)
+    n += in[i] & 1;
+  return n;
+}
+
+static void *
+open_connection (void)
+{
+  void *h = plugin->open (0);
+
+  assert_non_null (h);
+  assert_int_equal (plugin->can_write (h), 1);
+  return h;
+}
+
+/* Otherwise the rest would prove nothing. */
+static void
+without_an_error_nothing_stays (void **state)
+{
+  void *h = open_connection ();
+
+  assert_int_equal (write_fua (h, TOLD), 0);
+  assert_int_equal (write_fua (h, OTHER), 0);
+  plugin->close (h);
+  assert_int_equal (resident (TOLD), 0);
+  assert_int_equal (resident (OTHER), 0);
+}
+
+static void
+both_stay (int err)
+{
+  const unsigned all = COUNT / sysconf (_SC_PAGESIZE);
+  void *h = open_connection (), *failed;
+  pthread_t other;
+  int i;
+
+  for (i = 0; i < MAX_FD; i++)
+    told[i] = false;
+  lost = err;
+  assert_int_equal (pthread_create (&other, NULL, write_other, h), 0);
+  assert_int_equal (write_fua (h, TOLD), -1);
+  sem_post (&other_may_go);
+  pthread_join (other, &failed);
+  assert_non_null (failed);
+  lost = 0;
+  plugin->close (h);
+  assert_int_equal (resident (TOLD), all);
+  assert_int_equal (resident (OTHER), all);
+}
+
+static void
+both_stay_that_may_be_lost (void **state)
+{
+  both_stay (EIO);
+}
+
+static void
+both_stay_whose_blocks_were_not_there (void **state)
+{
+  both_stay (ENOSPC);
+}
+
+/* ---- the plugin ---- */
+
+static int
+load (void **state)
+{
+  struct nbdkit_plugin *(*init) (void);
+  void *so = dlopen (PLUGIN, RTLD_NOW);
+
+  if (so == NULL)
+    fail_msg ("%s", dlerror ());
+  init = (struct nbdkit_plugin * (*) (void) ) dlsym (so, "plugin_init");
+  assert_non_null (init);
+  plugin = init ();
+  assert_int_equal (plugin->config ("file", file_name), 0);
+  assert_int_equal (plugin->config ("cache", "none"), 0);
+  assert_int_equal (plugin->config_complete (), 0);
+  sem_init (&other_writes, 0, 0);
+  sem_init (&other_may_go, 0, 0);
+  return 0;
+}
+
+static int
+unload (void **state)
+{
+  plugin->unload ();
+  unlink (file_name);
+  return 0;
+}
+
+int
+main (void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test (without_an_error_nothing_stays),
+    cmocka_unit_test (both_stay_that_may_be_lost),
+    cmocka_unit_test (both_stay_whose_blocks_were_not_there),
+  };
+  const char *folder = getenv ("TMPDIR");
+  struct statfs fs;
+
+  snprintf (file_name, sizeof file_name, "%s/test-fua-errors-XXXXXX",
+            folder ? folder : "/var/tmp");
+  file = mkstemp (file_name);
+  if (file == -1 || ftruncate (file, FILE_SIZE) == -1 ||
+      fstatfs (file, &fs) == -1) {
+    perror (file_name);
+    return EXIT_FAILURE;
+  }
+  if (fs.f_type == TMPFS_MAGIC) {
+    printf ("SKIP: %s is on tmpfs, where nothing can be dropped\n", file_name);
+    unlink (file_name);
+    return 77;
+  }
+  return cmocka_run_group_tests (tests, load, unload);
+}
