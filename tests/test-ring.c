@@ -45,7 +45,6 @@ sequential_requests_are_one_extent (void **state)
   assert_int_equal (w->requests, 256);
   assert_int_equal (w->serial, 1);
   assert_false (ring_is_empty (&r));
-  ring_release (&r, w, UINT64_MAX);
   ring_give_back (&r, w);
   assert_true (ring_is_empty (&r));
   assert_int_equal (r.bytes, 0);
@@ -202,6 +201,52 @@ epoch_is_the_least_of_its_extents (void **state)
   ring_free (&r);
 }
 
+/* What a flush covers is known to be clean; what is added meanwhile is not. */
+static void
+flush_covers_what_was_added_before (void **state)
+{
+  struct ring r;
+  uint64_t covered;
+  int i;
+
+  ring_init (&r, 2 * MiB);
+  for (i = 0; i < FLUSHED_EXTENTS; i++)
+    ring_add (&r, 2 * i * PAGE, PAGE, 0);
+  covered = ring_flush_begins (&r);
+  assert_int_equal (covered, 1);
+  ring_add (&r, 0, 2 * MiB, 0); /* sealed, too */
+  assert_false (ring_is_flushed (&r));
+  ring_flush_ends (&r, covered);
+  assert_true (ring_is_flushed (&r));
+  ring_flush_ends (&r, 0); /* one that began earlier */
+  assert_true (ring_is_flushed (&r));
+  ring_give_back (&r, ring_take (&r));
+  assert_non_null (ring_oldest (&r));
+  assert_false (ring_is_flushed (&r));
+  ring_free (&r);
+}
+
+/* Many flushes with little between them would make many small windows. */
+static void
+flush_seals_what_is_worth_it (void **state)
+{
+  struct ring r;
+  int i;
+
+  ring_init (&r, 2 * MiB);
+  for (i = 0; i < FLUSHED_EXTENTS - 1; i++)
+    ring_add (&r, 2 * i * PAGE, PAGE, 0);
+  ring_flush_ends (&r, ring_flush_begins (&r));
+  assert_null (ring_oldest (&r));
+  assert_false (ring_is_flushed (&r));
+  ring_seal (&r);
+  ring_give_back (&r, ring_take (&r));
+  ring_add (&r, 0, FLUSHED_BYTES, 0);
+  ring_flush_ends (&r, ring_flush_begins (&r));
+  assert_true (ring_is_flushed (&r));
+  ring_free (&r);
+}
+
 /* A large window that is one extent, and then is written again here and there:
  * what remains is many more pieces than requests fit into a window.
  */
@@ -221,7 +266,6 @@ window_is_cut_into_any_number_of_pieces (void **state)
   ring_subtract_from (&r, &w->set, w);
   assert_int_equal (w->set.bytes, CUTS * 2 * PAGE);
   check_invariants (&w->set);
-  ring_release (&r, w, UINT64_MAX);
   ring_give_back (&r, w);
   ring_free (&r);
 }
@@ -255,7 +299,6 @@ random_ring_equals_bitmap (void **state)
       assert_true (w->set.bytes <= 64 * PAGE);
       assert_int_equal (w->held, w->set.bytes);
       check_invariants (&w->set);
-      ring_release (&r, w, UINT64_MAX);
       ring_give_back (&r, w);
     }
     if (random () % 50 == 0)
@@ -297,6 +340,8 @@ main (void)
     cmocka_unit_test (rewriting_holds_no_more),
     cmocka_unit_test (window_holds_one_extent_larger_than_itself),
     cmocka_unit_test (epoch_is_the_least_of_its_extents),
+    cmocka_unit_test (flush_covers_what_was_added_before),
+    cmocka_unit_test (flush_seals_what_is_worth_it),
     cmocka_unit_test (window_is_cut_into_any_number_of_pieces),
     cmocka_unit_test (random_ring_equals_bitmap),
   };

@@ -1,5 +1,6 @@
-/* Proves that none of those who need the evictor waits for ever while readers
- * fill windows faster than it can drop them: neither writers nor sweeps.
+/* Proves what is evicted when: while readers fill windows faster than they can
+ * be dropped, neither writers nor sweeps wait for ever; and what was flushed
+ * waits for nothing.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -24,7 +25,7 @@
 #define KiB UINT64_C (1024)
 #define MiB (KiB * KiB)
 
-#define WINDOW (128 * KiB)
+#define WINDOW FLUSHED_BYTES
 #define WINDOWS 8
 
 /* What is read lies behind what is written. */
@@ -96,18 +97,27 @@ readers_go_on (void)
   }
 }
 
-/* Write as much as there is credit for. */
+/* Returns false if there is no credit for it. */
+static bool
+write_window (uint64_t offset)
+{
+  static const char data[WINDOW];
+
+  if (!flow_try (&rs.flow, WINDOW))
+    return false;
+  assert_int_equal (pwrite (fd, data, WINDOW, offset), WINDOW);
+  rings_add_written (&rs, offset, WINDOW, WINDOW, 0);
+  flow_leave (&rs.flow, WINDOW);
+  return true;
+}
+
 static void
 use_up_credit (void)
 {
-  static const char data[WINDOW];
-  uint64_t offset;
+  uint64_t offset = 0;
 
-  for (offset = 0; flow_try (&rs.flow, WINDOW); offset += WINDOW) {
-    assert_int_equal (pwrite (fd, data, WINDOW, offset), WINDOW);
-    rings_add_written (&rs, offset, WINDOW, WINDOW, 0);
-    flow_leave (&rs.flow, WINDOW);
-  }
+  while (write_window (offset))
+    offset += WINDOW;
   assert_int_equal (offset, WINDOWS * WINDOW);
 }
 
@@ -165,6 +175,25 @@ sweeps_have_their_turn (void **state)
   assert_false (sweep_goes_on (&rs.sweep));
 }
 
+/* What a flush has made clean does not wait for a full ring. */
+static void
+what_was_flushed_is_dropped_at_once (void **state)
+{
+  uint64_t covered;
+
+  assert_true (write_window (0));
+  covered = ring_flush_begins (&rs.writes);
+  while (rings_step (&rs))
+    ;
+  assert_false (ring_is_empty (&rs.writes));
+  assert_int_equal (fdatasync (fd), 0);
+  ring_flush_ends (&rs.writes, covered);
+  while (rings_step (&rs))
+    ;
+  assert_true (ring_is_empty (&rs.writes));
+  assert_int_equal (rs.flow.used, 0);
+}
+
 int
 main (void)
 {
@@ -172,6 +201,8 @@ main (void)
     cmocka_unit_test_setup_teardown (writers_have_their_turn, begin, end),
     cmocka_unit_test_setup_teardown (readers_have_theirs, begin, end),
     cmocka_unit_test_setup_teardown (sweeps_have_their_turn, begin, end),
+    cmocka_unit_test_setup_teardown (what_was_flushed_is_dropped_at_once, begin,
+                                     end),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);

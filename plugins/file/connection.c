@@ -395,9 +395,12 @@ connection_flush (struct connection *c)
 {
   struct wberr *errors = &c->disk->errors;
   struct wberr_flush f;
+  uint64_t covered = 0;
   wberr_mark told;
   int err;
 
+  if (c->disk->evictor)
+    covered = evictor_flush_begins (c->disk->evictor);
   wberr_flush_begins (errors, &f, c->fd);
   err = fdatasync (c->fd) == -1 ? errno : 0;
   err = wberr_flush_ends (errors, &f, &c->flush_cursor, err);
@@ -406,7 +409,7 @@ connection_flush (struct connection *c)
   if (told > atomic_load (&c->fua_cursor))
     atomic_store (&c->fua_cursor, told);
   if (c->disk->evictor)
-    evictor_flushed (c->disk->evictor);
+    evictor_flush_ends (c->disk->evictor, covered);
   if (err == 0)
     return 0;
   errno = err;

@@ -440,11 +440,25 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w)
   rings_unlock (&ev->rings);
 }
 
+uint64_t
+evictor_flush_begins (struct evictor *ev)
+{
+  uint64_t covered;
+
+  pthread_mutex_lock (&ev->rings.lock);
+  covered = ring_flush_begins (&ev->rings.writes);
+  rings_unlock (&ev->rings);
+  return covered;
+}
+
 void
-evictor_flushed (struct evictor *ev)
+evictor_flush_ends (struct evictor *ev, uint64_t covered)
 {
   pthread_mutex_lock (&ev->rings.lock);
+  ring_flush_ends (&ev->rings.writes, covered);
   worker_empty_soon (&ev->worker);
+  if (ring_is_flushed (&ev->rings.writes))
+    worker_wake (&ev->worker);
   rings_unlock (&ev->rings);
 }
 

@@ -124,8 +124,12 @@ void evictor_wrote_through (struct evictor *ev, struct evictor_write *w);
 /* It is over, whatever came of it. */
 void evictor_write_ends (struct evictor *ev, struct evictor_write *w);
 
-/* A flush is over: unless a request follows, drop all soon. */
-void evictor_flushed (struct evictor *ev);
+/* Around the fdatasync of a flush: what it covers is clean then, and is dropped
+ * at once, but for a few small writes, which are dropped soon unless a request
+ * follows.  "covered" is what evictor_flush_begins returned.
+ */
+uint64_t evictor_flush_begins (struct evictor *ev);
+void evictor_flush_ends (struct evictor *ev, uint64_t covered);
 
 /* [offset, offset+length) could not be put on the disk (FUA, zero, trim),
  * for the reason err, an errno value.  If it may be in memory only, it

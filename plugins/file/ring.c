@@ -158,6 +158,31 @@ ring_seal (struct ring *r)
 }
 
 uint64_t
+ring_flush_begins (struct ring *r)
+{
+  const struct window *w = r->filling;
+
+  if (w && (w->set.nr >= FLUSHED_EXTENTS || w->set.bytes >= FLUSHED_BYTES))
+    ring_seal (r);
+  return r->serial;
+}
+
+void
+ring_flush_ends (struct ring *r, uint64_t covered)
+{
+  if (covered > r->flushed)
+    r->flushed = covered;
+}
+
+bool
+ring_is_flushed (const struct ring *r)
+{
+  const struct window *oldest = ring_oldest (r);
+
+  return oldest && oldest->serial <= r->flushed;
+}
+
+uint64_t
 ring_sealed_bytes (const struct ring *r)
 {
   return r->bytes - (r->filling ? r->filling->held : 0);
@@ -216,6 +241,7 @@ ring_release (struct ring *r, struct window *w, uint64_t bytes)
 void
 ring_give_back (struct ring *r, struct window *w)
 {
+  ring_release (r, w, UINT64_MAX);
   STAILQ_REMOVE (&r->taken, w, window, next);
   /* Last in, first out: its extents are still in the processor's cache. */
   STAILQ_INSERT_HEAD (&r->free, w, next);

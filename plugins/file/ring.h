@@ -21,6 +21,12 @@
 #define WINDOW_MAX_EXTENTS 512
 #endif
 
+/* A flush seals a window that holds so much: fewer extents and bytes are not
+ * worth a window of their own.
+ */
+#define FLUSHED_EXTENTS 64
+#define FLUSHED_BYTES (UINT64_C (256) * 1024)
+
 /* A batch of extents.  While it is in the ring it belongs to the ring;
  * ring_take hands it to the caller, until ring_give_back.
  */
@@ -52,7 +58,8 @@ struct ring {
   struct window_queue sealed; /* oldest first */
   struct window_queue taken;  /* held by callers */
   struct window_queue free;
-  uint64_t serial; /* of the window sealed last */
+  uint64_t serial;  /* of the window sealed last */
+  uint64_t flushed; /* of the last one that a flush has covered */
 };
 
 enum ring_result {
@@ -89,6 +96,16 @@ enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length,
 /* Seal the filling window.  Returns false if there was nothing in it. */
 bool ring_seal (struct ring *r);
 
+/* A flush begins, which covers all that was added: seal the filling window, if
+ * that is worth it.  Returns the serial of the last window that it covers,
+ * which ring_flush_ends is to be given.
+ */
+uint64_t ring_flush_begins (struct ring *r);
+void ring_flush_ends (struct ring *r, uint64_t covered);
+
+/* Whether the oldest sealed window was covered by a flush. */
+bool ring_is_flushed (const struct ring *r);
+
 /* Bytes of all windows but the filling one. */
 uint64_t ring_sealed_bytes (const struct ring *r);
 
@@ -109,7 +126,7 @@ struct window *ring_take (struct ring *r);
  */
 uint64_t ring_release (struct ring *r, struct window *w, uint64_t bytes);
 
-/* Return a window that was taken, and all of it was released. */
+/* Return a window that was taken, and release what is left of it. */
 void ring_give_back (struct ring *r, struct window *w);
 
 /* Whether nothing is filling, sealed or taken. */

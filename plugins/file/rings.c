@@ -93,13 +93,6 @@ count_window (struct rings *rs, const struct window *w)
   stats_add (rs->config->stats, STATS_WINDOW_EXTENTS, w->set.nr);
 }
 
-static void
-give_back (struct rings *rs, struct ring *r, struct window *w)
-{
-  ring_release (r, w, UINT64_MAX);
-  ring_give_back (r, w);
-}
-
 /* Drop the oldest window of reads, which must exist. */
 static void
 evict_read (struct rings *rs)
@@ -115,7 +108,7 @@ evict_read (struct rings *rs)
   if (claim_spare_unsafe (&rs->claims, &w->set) == -1)
     extent_set_clear (&w->set);
   drop_window (rs, w, "read");
-  give_back (rs, &rs->reads, w);
+  ring_give_back (&rs->reads, w);
 }
 
 /* Of writeback_wait, without the lock. */
@@ -192,7 +185,7 @@ evict_written (struct rings *rs)
   drop_window (rs, w, "write");
   look_back (rs, &w->set);
   flow_worked (&rs->flow, bytes, nanoseconds_now () - began);
-  give_back (rs, &rs->writes, w);
+  ring_give_back (&rs->writes, w);
 }
 
 /* Role held, so that the window stays where it is. */
@@ -346,7 +339,7 @@ rings_step (struct rings *rs)
   }
   else if (is_over_half (rs, &rs->reads))
     evict_read (rs);
-  else if (is_over_half (rs, &rs->writes))
+  else if (is_over_half (rs, &rs->writes) || ring_is_flushed (&rs->writes))
     evict_written (rs);
   else if (!flow_is_short (&rs->flow))
     return false;
