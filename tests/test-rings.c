@@ -1,6 +1,6 @@
 /* Proves what is evicted when: while readers fill windows faster than they can
- * be dropped, neither writers nor sweeps wait for ever; and what was flushed
- * waits for nothing.
+ * be dropped, neither writers nor sweeps wait for ever; what was flushed waits
+ * for nothing; what has failed stays; and what stays is seen.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -8,6 +8,7 @@
 
 #include <config.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -16,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -175,6 +177,89 @@ sweeps_have_their_turn (void **state)
   assert_false (sweep_goes_on (&rs.sweep));
 }
 
+/* A writer who goes on as soon as there is credit, so that there is always a
+ * window to start or to wait for.
+ */
+static void
+all_have_their_turn_beside_a_writer_who_goes_on (void **state)
+{
+  struct flow_writer *w;
+  uint64_t offset = 0, oldest;
+  int steps;
+
+  use_up_credit ();
+  readers_go_on ();
+  oldest = ring_oldest (&rs.reads)->serial;
+  w = flow_stand_in_line (&rs.flow, WINDOW);
+  sweep_begin (&rs.sweep, false);
+  for (steps = 0; sweep_goes_on (&rs.sweep) && steps < PATIENCE; steps++) {
+    readers_go_on ();
+    assert_true (rings_step (&rs));
+    if (!w->called)
+      continue;
+    rings_unlock (&rs);
+    flow_wait (w);
+    pthread_mutex_lock (&rs.lock);
+    rings_add_written (&rs, offset, WINDOW, WINDOW, 0);
+    flow_leave (&rs.flow, WINDOW);
+    offset = (offset + WINDOW) % (WINDOWS * WINDOW);
+    w = flow_stand_in_line (&rs.flow, WINDOW);
+  }
+  assert_false (sweep_goes_on (&rs.sweep));
+  assert_true (rs.writes.serial > WINDOWS);
+  assert_true (ring_oldest (&rs.reads)->serial > oldest);
+}
+
+/* Whether windows go when they were waited for is found out by looking. */
+static void
+what_does_not_go_is_seen (void **state)
+{
+  volatile const char *map;
+  uint64_t at;
+
+  map = mmap (NULL, WINDOWS * WINDOW, PROT_READ, MAP_SHARED, fd, 0);
+  assert_true (map != MAP_FAILED);
+  use_up_credit ();
+  for (at = 0; at < WINDOWS * WINDOW; at += 4096)
+    assert_int_equal (map[at], 0);
+  rings_empty (&rs);
+  assert_int_equal (rs.wb.good_looks, 0);
+  assert_int_equal (atomic_load (&pages.wait), UNPROVEN);
+  munmap ((void *) map, WINDOWS * WINDOW);
+}
+
+static void
+what_goes_is_seen_too (void **state)
+{
+  use_up_credit ();
+  rings_empty (&rs);
+  assert_int_equal (rs.wb.good_looks, WINDOWS);
+  assert_int_equal (atomic_load (&pages.wait), PROVEN);
+}
+
+/* A block of a page failed, and another one was written after that was heard
+ * of: the window of this one says nothing of the first.
+ */
+static void
+part_of_a_page_that_failed_stays (void **state)
+{
+  static const char data[512];
+
+  assert_true (flow_try (&rs.flow, 4096));
+  assert_int_equal (pwrite (fd, data, 512, 0), 512);
+  rings_add_written (&rs, 0, 512, 4096, wberr_now (&errors));
+  ring_seal (&rs.writes);
+  wberr_note (&errors, EIO);
+  assert_int_equal (pwrite (fd, data, 512, 512), 512);
+  rings_add_written (&rs, 512, 512, 0, wberr_now (&errors));
+  flow_leave (&rs.flow, 4096);
+  rings_empty (&rs);
+  while (rings_sweep_on (&rs))
+    ;
+  assert_true (extent_set_overlaps (&rs.claims.failed, 0, 512));
+  assert_true (pagecache_count (&pages, fd, 0, 4096) != 0);
+}
+
 /* What a flush has made clean does not wait for a full ring. */
 static void
 what_was_flushed_is_dropped_at_once (void **state)
@@ -201,6 +286,12 @@ main (void)
     cmocka_unit_test_setup_teardown (writers_have_their_turn, begin, end),
     cmocka_unit_test_setup_teardown (readers_have_theirs, begin, end),
     cmocka_unit_test_setup_teardown (sweeps_have_their_turn, begin, end),
+    cmocka_unit_test_setup_teardown (
+      all_have_their_turn_beside_a_writer_who_goes_on, begin, end),
+    cmocka_unit_test_setup_teardown (what_does_not_go_is_seen, begin, end),
+    cmocka_unit_test_setup_teardown (what_goes_is_seen_too, begin, end),
+    cmocka_unit_test_setup_teardown (part_of_a_page_that_failed_stays, begin,
+                                     end),
     cmocka_unit_test_setup_teardown (what_was_flushed_is_dropped_at_once, begin,
                                      end),
   };

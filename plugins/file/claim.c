@@ -272,10 +272,11 @@ forget_failed (struct claims *cs, struct window *w)
  * writeback may fail at any moment.
  */
 void
-claim_settle (struct claims *cs, struct window *w, bool failed)
+claim_settle (struct claims *cs, struct window *w,
+              const struct extent_set *failed)
 {
   if (failed)
-    claim_keep (cs, &cs->failed, &w->set);
+    claim_keep (cs, &cs->failed, failed);
   else
     forget_failed (cs, w);
   extent_set_subtract (&w->set, &cs->foreign);
@@ -284,12 +285,13 @@ claim_settle (struct claims *cs, struct window *w, bool failed)
 }
 
 int
-claim_spare_unsafe (struct claims *cs, struct extent_set *set)
+claim_spare_unsafe (struct claims *cs, struct extent_set *set,
+                    const struct window *except)
 {
   if (cs->keep_all)
     return -1;
   extent_set_subtract (set, &cs->failed);
-  return subtract_unsafe (cs, set, NULL);
+  return subtract_unsafe (cs, set, except);
 }
 
 int
@@ -299,6 +301,28 @@ claim_spared (struct claims *cs, struct extent_set *spared)
   if (cs->preserve || cs->keep_all || add_unsafe (cs, spared) == -1)
     return -1;
   return extent_set_union (spared, &cs->failed);
+}
+
+int
+claim_spare_ahead (struct claims *cs, struct extent_set *spared,
+                   uint64_t reading, uint64_t coming)
+{
+  const struct window *recent[2] = { cs->reads->filling,
+                                     ring_newest (cs->reads) };
+  size_t i, j;
+
+  for (i = 0; i < 2; i++) {
+    for (j = 0; recent[i] && j < recent[i]->set.nr; j++) {
+      const struct extent *e = &recent[i]->set.v[j];
+      uint64_t start = e->offset > reading ? e->offset - reading : 0;
+      uint64_t end = extent_end (e) + reading + coming;
+
+      if (e->length >= STREAM_EXTENT &&
+          extent_set_add (spared, start, end - start) == -1)
+        return -1;
+    }
+  }
+  return 0;
 }
 
 bool
@@ -317,7 +341,7 @@ claim_is_newer (struct claims *cs, uint64_t offset, uint64_t *length)
 
   extent_set_init (&older, MAX_KEPT);
   newer = extent_set_add (&older, offset, *length) == -1 ||
-          claim_spare_unsafe (cs, &older) == -1 || older.nr == 0;
+          claim_spare_unsafe (cs, &older, NULL) == -1 || older.nr == 0;
   if (!newer && older.v[0].offset > offset) {
     newer = true;
     *length = older.v[0].offset - offset;

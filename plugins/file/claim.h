@@ -101,17 +101,23 @@ void claim_keep (struct claims *cs, struct extent_set *kept,
 /* The same for one range that failed. */
 void claim_failed (struct claims *cs, struct extent e);
 
-/* A window of writes was taken out of the ring, and its writeback is over and
- * may have failed or not.  Afterwards its set is what may be dropped of it.
- * Lock held.
+/* A window of writes was taken out of the ring, and its writeback is over.  It
+ * may have failed anywhere in "failed", or not, which is NULL.  Afterwards its
+ * set is what may be dropped of it.  Lock held.
+ *
+ * What was written again since is in "failed", though it is no longer in the
+ * window's set: another part of the page may be what has failed.
  */
-void claim_settle (struct claims *cs, struct window *w, bool failed);
+void claim_settle (struct claims *cs, struct window *w,
+                   const struct extent_set *failed);
 
-/* Take out of "set" what may be dirty, may have failed or has failed.  Returns
- * 0, or -1 if there is no memory to tell; then nothing of it may be dropped.
- * Lock held.
+/* Take out of "set" what may be dirty, may have failed or has failed; what is
+ * in the window "except", which may be NULL, is known not to be.  Returns 0, or
+ * -1 if there is no memory to tell; then nothing of it may be dropped.  Lock
+ * held.
  */
-int claim_spare_unsafe (struct claims *cs, struct extent_set *set);
+int claim_spare_unsafe (struct claims *cs, struct extent_set *set,
+                        const struct window *except);
 
 /* Take into a window of reads the part before it of the first folio of each
  * long extent, where that is ours.
@@ -150,6 +156,14 @@ bool claim_is_newer (struct claims *cs, uint64_t offset, uint64_t *length);
  * -1 if it must drop nothing.  Lock held.
  */
 int claim_spared (struct claims *cs, struct extent_set *spared);
+
+/* Add to it what readers may be reading, or be about to read: around all that
+ * was read in sequence just now, the "reading" bytes of reads in progress,
+ * which end in any order; and after it those that are "coming" in by readahead.
+ * Returns as claim_spared.  Lock held.
+ */
+int claim_spare_ahead (struct claims *cs, struct extent_set *spared,
+                       uint64_t reading, uint64_t coming);
 
 /* Bytes in memory that windows may not know of, or -1 if nobody tells:
  * readahead brings them in with cache=none, and nothing does with preserve.

@@ -105,50 +105,51 @@ evict_read (struct rings *rs)
   pthread_mutex_lock (&rs->lock);
   claim_widen_to_folios (&rs->claims, &w->set);
   /* What is also being written is dropped when it is known to be safe. */
-  if (claim_spare_unsafe (&rs->claims, &w->set) == -1)
+  if (claim_spare_unsafe (&rs->claims, &w->set, NULL) == -1)
     extent_set_clear (&w->set);
   drop_window (rs, w, "read");
   ring_give_back (&rs->reads, w);
 }
 
-/* Of writeback_wait, without the lock. */
-struct progress {
+/* A window that was taken, for what writeback calls without the lock. */
+struct taken {
   struct rings *rs;
   struct window *w;
 };
 
+/* Of writeback_wait. */
 static void
 hand_back (void *arg, uint64_t bytes)
 {
-  struct progress *p = arg;
+  struct taken *t = arg;
 
-  pthread_mutex_lock (&p->rs->lock);
-  flow_hand_back (&p->rs->flow, ring_release (&p->rs->writes, p->w, bytes));
-  rings_unlock (p->rs);
+  pthread_mutex_lock (&t->rs->lock);
+  flow_hand_back (&t->rs->flow, ring_release (&t->rs->writes, t->w, bytes));
+  rings_unlock (t->rs);
 }
 
-/* Of writeback_look_back, without the lock. */
+/* Of writeback_look_back. */
 static int
 spare (void *arg, struct extent_set *set)
 {
-  struct rings *rs = arg;
+  struct taken *t = arg;
   int r;
 
-  pthread_mutex_lock (&rs->lock);
-  ring_subtract_from (&rs->reads, set, NULL);
-  r = claim_spare_unsafe (&rs->claims, set);
-  rings_unlock (rs);
+  pthread_mutex_lock (&t->rs->lock);
+  ring_subtract_from (&t->rs->reads, set, NULL);
+  r = claim_spare_unsafe (&t->rs->claims, set, t->w);
+  rings_unlock (t->rs);
   return r;
 }
 
 static void
-look_back (struct rings *rs, const struct extent_set *dropped)
+look_back (struct rings *rs, struct taken *t)
 {
   struct extent_set failed;
 
   rings_unlock (rs);
   extent_set_init (&failed, MAX_KEPT);
-  writeback_look_back (&rs->wb, dropped, spare, rs, &failed);
+  writeback_look_back (&rs->wb, &t->w->set, spare, t, &failed);
   pthread_mutex_lock (&rs->lock);
   claim_keep (&rs->claims, &rs->claims.failed, &failed);
   extent_set_free (&failed);
@@ -161,18 +162,22 @@ static void
 evict_written (struct rings *rs)
 {
   struct window *w = ring_take (&rs->writes);
-  struct progress p = { rs, w };
+  struct taken t = { rs, w };
   const uint64_t began = nanoseconds_now (), bytes = w->held;
+  struct extent_set all;
   bool failed;
   int err;
 
   count_window (rs, w);
+  extent_set_init (&all, SIZE_MAX);
+  if (extent_set_copy (&all, &w->set) == -1) /* not to know what failed */
+    rs->claims.keep_all = true;
   /* What was written again since is waited for with its new window: it would be
    * written back twice.
    */
   ring_subtract_from (&rs->writes, &w->set, w);
   rings_unlock (rs);
-  err = writeback_wait (&rs->wb, w, hand_back, &p);
+  err = writeback_wait (&rs->wb, w, hand_back, &t);
   /* The kernel says that something failed, not what: all that was begun before
    * that was heard, by whomever, is suspected.
    */
@@ -181,9 +186,10 @@ evict_written (struct rings *rs)
     writeback_debug (&rs->wb, "kept", "write", w);
   pthread_mutex_lock (&rs->lock);
   flow_hand_back (&rs->flow, ring_release (&rs->writes, w, UINT64_MAX));
-  claim_settle (&rs->claims, w, failed);
+  claim_settle (&rs->claims, w, failed ? &all : NULL);
+  extent_set_free (&all);
   drop_window (rs, w, "write");
-  look_back (rs, &w->set);
+  look_back (rs, &t);
   flow_worked (&rs->flow, bytes, nanoseconds_now () - began);
   ring_give_back (&rs->writes, w);
 }
@@ -203,44 +209,20 @@ start_window (struct rings *rs, struct window *w)
 
 /* ---- sweeping; the role is held, and the lock but for system calls ---- */
 
-/* Add to "spared" what readers may be reading, or be about to read: around all
- * that was read in sequence just now, the reads in progress, which end in any
- * order; and after it two stretches of readahead for each reader, as several
- * may read one stream in turns.
- */
-static int
-spare_ahead (struct rings *rs, struct extent_set *spared)
-{
-  const uint64_t around = atomic_load (&rs->reading);
-  const uint64_t ahead = around + 2 * rs->readers * rs->config->read_ahead;
-  const struct window *recent[2] = { rs->reads.filling,
-                                     ring_newest (&rs->reads) };
-  size_t i, j;
-
-  for (i = 0; i < 2; i++) {
-    for (j = 0; recent[i] && j < recent[i]->set.nr; j++) {
-      const struct extent *e = &recent[i]->set.v[j];
-      uint64_t start = e->offset > around ? e->offset - around : 0;
-
-      if (e->length >= STREAM_EXTENT &&
-          extent_set_add (spared, start, extent_end (e) + ahead - start) == -1)
-        return -1;
-    }
-  }
-  return 0;
-}
-
 /* Drop the next piece of the file, and with "ahead" spare what readers may be
  * about to read.
  */
 static void
 sweep_next (struct rings *rs, bool ahead)
 {
+  const uint64_t reading = atomic_load (&rs->reading);
+  const uint64_t coming = 2 * rs->readers * rs->config->read_ahead;
   struct extent_set spared;
 
   extent_set_init (&spared, 2 * MAX_KEPT);
   if (claim_spared (&rs->claims, &spared) == -1 ||
-      (ahead && spare_ahead (rs, &spared) == -1))
+      (ahead &&
+       claim_spare_ahead (&rs->claims, &spared, reading, coming) == -1))
     sweep_end (&rs->sweep);
   rings_unlock (rs);
   if (sweep_goes_on (&rs->sweep))
@@ -290,13 +272,22 @@ count_and_sweep (struct rings *rs)
   pthread_mutex_lock (&rs->lock);
 }
 
-/* What did not go, because others map it, is allowed from now on. */
-static void
-end_of_sweep (struct rings *rs)
-{
-  const int64_t more = claims_resident (&rs->claims) - (int64_t) allowance (rs);
+/* In between writers may wait for a disk that is slow, so pieces that take
+ * nothing are not enough for a turn: readers bring in more meanwhile.
+ */
+#define TURN_NS (20 * UINT64_C (1000000))
 
-  rs->stubborn = more > 0 ? more : 0;
+static void
+sweep_for_a_while (struct rings *rs)
+{
+  const uint64_t began = nanoseconds_now ();
+
+  do
+    sweep_next (rs, true);
+  while (sweep_goes_on (&rs->sweep) && nanoseconds_now () < began + TURN_NS);
+  /* What did not go, because others map it, is allowed from now on. */
+  if (!sweep_goes_on (&rs->sweep))
+    rs->stubborn = sweep_left (&rs->sweep);
 }
 
 /* ---- steps; lock and role are held ---- */
@@ -311,34 +302,35 @@ is_over_half (struct rings *rs, const struct ring *r)
   return ring_oldest (r) && ring_sealed_bytes (r) > flow_share (&rs->flow) / 2;
 }
 
+/* Readers may fill their ring for as long as they like: writers have their
+ * turn, and sweeps, without which readahead that no request used adds up.
+ */
 bool
 rings_step (struct rings *rs)
 {
   struct window *unstarted = ring_unstarted (&rs->writes);
-  /* Readers may fill their ring for as long as they like: writers have their
-   * turn, and sweeps, without which readahead that no request used adds up.
-   */
-  const bool writers_wait = rs->writers_turn && flow_is_short (&rs->flow) &&
+  const bool writers_wait = flow_is_short (&rs->flow) &&
                             ring_oldest (&rs->writes);
+  const bool readers_wait = is_over_half (rs, &rs->reads);
   const bool sweeping = sweep_goes_on (&rs->sweep);
-  const bool sweeps = sweeping &&
-                      (rs->sweeps_turn || !is_over_half (rs, &rs->reads));
 
-  rs->writers_turn = !writers_wait;
-  rs->sweeps_turn = !sweeps;
   if (unstarted)
     start_window (rs, unstarted);
-  else if (writers_wait)
+  else if (rs->writers_turn && writers_wait) {
+    rs->writers_turn = false;
     evict_written (rs);
+  }
   else if (rs->bytes_to_count == 0 && !sweeping) /* or it would never end */
     count_and_sweep (rs);
-  else if (sweeps) {
-    sweep_next (rs, true);
-    if (!sweep_goes_on (&rs->sweep))
-      end_of_sweep (rs);
+  else if (sweeping && (rs->sweeps_turn || !readers_wait)) {
+    rs->writers_turn = true;
+    rs->sweeps_turn = false;
+    sweep_for_a_while (rs);
   }
-  else if (is_over_half (rs, &rs->reads))
+  else if (readers_wait) {
+    rs->writers_turn = rs->sweeps_turn = true;
     evict_read (rs);
+  }
   else if (is_over_half (rs, &rs->writes) || ring_is_flushed (&rs->writes))
     evict_written (rs);
   else if (!flow_is_short (&rs->flow))
@@ -439,7 +431,7 @@ drop_loose (struct rings *rs)
   LIST_INSERT_HEAD (&rs->claims.writing, &c, others);
   extent_set_init (&safe, MAX_KEPT);
   if (extent_set_union (&safe, &c.ours) == 0 &&
-      claim_spare_unsafe (&rs->claims, &safe) == 0) {
+      claim_spare_unsafe (&rs->claims, &safe, NULL) == 0) {
     rings_unlock (rs);
     writeback_drop (&rs->wb, &safe);
     pthread_mutex_lock (&rs->lock);
@@ -474,6 +466,7 @@ rings_empty (struct rings *rs)
   rings_unlock (rs);
   writeback_collect_error (&rs->wb);
   pthread_mutex_lock (&rs->lock);
+  rs->stubborn = 0;
   begin_sweep (rs, true);
 }
 

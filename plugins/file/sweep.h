@@ -23,6 +23,8 @@ struct sweep {
   uint64_t length;            /* bytes of the next piece */
   struct extent_set stubborn; /* pieces that did not go last time, because
                                * others map or write them */
+  uint64_t stubborn_bytes;    /* that stayed of them */
+  uint64_t other_bytes;       /* that stayed of others, in this sweep */
   unsigned begun;             /* sweeps; wraps */
 };
 
@@ -39,6 +41,11 @@ void sweep_end (struct sweep *s);
 
 /* Whether there is more to sweep. */
 bool sweep_goes_on (const struct sweep *s);
+
+/* The bytes that were not spared, and would not go: in the last sweep if none
+ * goes on.  0 where nobody counts.
+ */
+uint64_t sweep_left (const struct sweep *s);
 
 /* Drop the next piece but for what is "spared", and go on to the one after it.
  * No lock is held.
