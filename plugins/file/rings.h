@@ -49,7 +49,9 @@ void rings_init (struct rings *rs, int fd, const char *name,
                  const struct evictor_config *config);
 void rings_free (struct rings *rs);
 
-/* The lock, which is released by this alone: writers may have been called. */
+/* Release the lock in the end: writers may have been called, and are woken now.
+ * Where it is released for a moment elsewhere they are woken after that.
+ */
 static inline void
 rings_unlock (struct rings *rs)
 {

@@ -294,7 +294,8 @@ wberr_is_written (struct wberr *e, uint64_t offset, uint64_t length)
 
   pthread_mutex_lock (&e->lock);
   TAILQ_FOREACH (w, &e->writes, others) {
-    if (w->range.offset < offset + length && offset < extent_end (&w->range))
+    if (w->range.length > 0 && w->range.offset < offset + length &&
+        offset < extent_end (&w->range))
       found = true;
   }
   pthread_mutex_unlock (&e->lock);

@@ -179,7 +179,7 @@ worker_call (struct worker *w)
   if (worker_wake (w))
     return;
   worker_take_role (w);
-  while (w->work->step (w->arg))
+  while (w->work->step (w->arg) && !worker_role_is_wanted (w))
     ;
   worker_leave_role (w);
 }
