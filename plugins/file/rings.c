@@ -272,6 +272,18 @@ count_and_sweep (struct rings *rs)
   pthread_mutex_lock (&rs->lock);
 }
 
+/* What did not go, because others map it, is allowed from now on; but not what
+ * may be readahead, which is allowed for already.
+ */
+static void
+end_of_sweep (struct rings *rs)
+{
+  const int64_t resident = claims_resident (&rs->claims);
+  const bool too_much = resident > (int64_t) allowance (rs);
+
+  rs->stubborn = sweep_left (&rs->sweep, too_much);
+}
+
 /* In between writers may wait for a disk that is slow, so pieces that take
  * nothing are not enough for a turn: readers bring in more meanwhile.
  */
@@ -285,9 +297,8 @@ sweep_for_a_while (struct rings *rs)
   do
     sweep_next (rs, true);
   while (sweep_goes_on (&rs->sweep) && nanoseconds_now () < began + TURN_NS);
-  /* What did not go, because others map it, is allowed from now on. */
   if (!sweep_goes_on (&rs->sweep))
-    rs->stubborn = sweep_left (&rs->sweep);
+    end_of_sweep (rs);
 }
 
 /* ---- steps; lock and role are held ---- */

@@ -102,9 +102,9 @@ spared_bytes (const struct extent_set *spared, uint64_t pos, uint64_t end)
 }
 
 uint64_t
-sweep_left (const struct sweep *s)
+sweep_left (const struct sweep *s, bool all)
 {
-  return s->stubborn_bytes + s->other_bytes;
+  return s->stubborn_bytes + (all ? s->other_bytes : 0);
 }
 
 /* A piece of "length" had "before" bytes, and has "left": remember what would

@@ -43,9 +43,10 @@ void sweep_end (struct sweep *s);
 bool sweep_goes_on (const struct sweep *s);
 
 /* The bytes that were not spared, and would not go: in the last sweep if none
- * goes on.  0 where nobody counts.
+ * goes on.  Without "all" only those of pieces of which that is most; of the
+ * others it may be what somebody has just read.  0 where nobody counts.
  */
-uint64_t sweep_left (const struct sweep *s);
+uint64_t sweep_left (const struct sweep *s, bool all);
 
 /* Drop the next piece but for what is "spared", and go on to the one after it.
  * No lock is held.
