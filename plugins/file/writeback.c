@@ -221,14 +221,20 @@ writeback_collect_error (struct writeback *wb)
 
 /* ---- dropping ---- */
 
-void
-writeback_drop (struct writeback *wb, const struct extent_set *s)
+static void
+drop (struct writeback *wb, const struct extent_set *s)
 {
   size_t i;
 
-  stats_add (wb->stats, STATS_EVICTED_BYTES, s->bytes);
   for (i = 0; i < s->nr; i++)
     pagecache_drop (wb->fd, s->v[i].offset, s->v[i].length);
+}
+
+void
+writeback_drop (struct writeback *wb, const struct extent_set *s)
+{
+  stats_add (wb->stats, STATS_EVICTED_BYTES, s->bytes);
+  drop (wb, s);
 }
 
 /* Those parts of a set that are still in memory, into the empty set "left".
@@ -301,7 +307,7 @@ drop_again (struct writeback *wb, writeback_spare *spare, void *arg,
 {
   struct extent_set still;
 
-  writeback_drop (wb, left);
+  drop (wb, left);
   extent_set_init (&still, MAX_KEPT);
   if (find_idle (wb, left, spare, arg, &still) == -1)
     extent_set_clear (&still);
