@@ -167,19 +167,24 @@ enter ()
     DEBIAN_FRONTEND=noninteractive "${passed[@]}" "${@:4}"
 }
 
-# copy_tree FOLDER: the sources as they are here, committed or not, without
-# what was built.
+# copy_tree FOLDER WORK: the sources as they are here, committed or not, without
+# what was built, and without the folder WORK that FOLDER is in: where that is
+# in the tree, the copy would have itself in it, for ever.
 copy_tree ()
 {
+  local work=${2#"$top"/}
+
   mkdir -p "$1"
   if git -C "$top" rev-parse >/dev/null 2>&1; then
     # Files that were deleted but not committed are listed, too.
-    git -C "$top" ls-files -z --cached --others --exclude-standard |
+    git -C "$top" ls-files -z --cached --others --exclude-standard \
+      --exclude="/$work" |
       (cd "$top" && while IFS= read -r -d '' file; do
         [ ! -e "$file" ] || printf '%s\0' "$file"
       done) | tar -C "$top" --null --files-from=- -cf - | tar -C "$1" -xf -
   else
-    tar -C "$top" --exclude='./build*' --exclude=./autom4te.cache -cf - . |
+    tar -C "$top" --exclude='./build*' --exclude=./autom4te.cache \
+      --exclude="./$work" -cf - . |
       tar -C "$1" -xf -
   fi
 }

@@ -3,7 +3,7 @@
 
 set -euo pipefail
 
-top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 name=${0##*/}
 export LC_ALL=C.UTF-8
 # mkfs and others are there, where not everybody's PATH leads.

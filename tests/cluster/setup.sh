@@ -108,7 +108,7 @@ make_image ()
   local id
 
   mkdir -p "$built/image"
-  copy_tree "$work/context"
+  copy_tree "$work/context" "$work"
   # What does not end up in the image does not make another.
   id=$(cd "$work/context" &&
     find configure.ac Makefile.am nbdkit.in plugins docs/*.pod \

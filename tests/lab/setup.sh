@@ -94,7 +94,7 @@ make_plugin ()
     [ "$(cat "$folder.sources" 2>/dev/null)" != "$(sources_id)" ] || return 0
   step "building the plugin in $1"
   rm -f "$folder.sources"
-  copy_tree "$folder/src"
+  copy_tree "$folder/src" "$lab"
   mkdir -p "$folder/build"
   logged "$folder.log" unshare --mount "$here/build" "$lab/root-$1" "$folder"
   [ "$status" = 0 ] || {
@@ -108,7 +108,7 @@ make_plugin ()
 # sources_id: another if any source file is.
 sources_id ()
 {
-  copy_tree "$work/sources"
+  copy_tree "$work/sources" "$lab"
   (cd "$work/sources" && find . -type f -print0 | sort -z |
     xargs -0 sha256sum) | sha256sum
   rm -rf "$work/sources"
