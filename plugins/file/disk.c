@@ -315,7 +315,11 @@ disk_new (int fd, const char *name)
   atomic_store (&d->direct_leaks, false);
   if (d->id.is_block)
     probe_block_device (d, fd);
-  d->can_seek_hole = !d->id.is_block && knows_seek_hole (d, fd);
+  /* FUSE asks its server, which has not got what is still dirty here if the
+   * writeback cache is on (virtiofs, too): data would be a hole (Linux 6.18).
+   */
+  d->can_seek_hole = !d->id.is_block && d->magic != FUSE_SUPER_MAGIC &&
+                     knows_seek_hole (d, fd);
 
   if (add_evictor (d, fd, d->id.dev) == -1) {
     disk_free (d);

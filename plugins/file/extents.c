@@ -160,10 +160,15 @@ find_run (struct query *q, uint64_t offset, bool is_data, uint64_t *end)
 
   if (kind == RUN_DATA)
     return kind;
+  /* Truncated by somebody: who reads it is told, not who copies a hole. */
+  if (offset >= size) {
+    *end = q->limit;
+    return RUN_DATA;
+  }
   if (kind == RUN_HOLE && *end - offset > WALK_SPEED * (q->limit - offset) &&
       is_hole (q->c, offset, q->limit))
     return kind;
-  kind = walk (q->c, offset, is_data, max (size, q->limit), end);
+  kind = walk (q->c, offset, is_data, size, end);
   if (kind != RUN_UNKNOWN)
     extent_map_add (map, &q->state, kind, offset, *end);
   return kind;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A file that is truncated under the server: reading past its end fails with
-# EIO and a message that says why, and the server serves on.
+# EIO and a message that says why, and the server serves on.  What was cut off
+# is no hole, which a client would copy without reading it.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,6 +25,10 @@ for cache in none preserve default; do
     [[ $answer = 'error EIO'* ]] || fail "$cache: read $range: $answer"
   done
   grep -q 'truncated' "$tmp/log" || fail "$cache: no message says why"
+  for range in '3M 1M' '4M 4M' '0 8M'; do
+    ask extents "$range"
+    [[ ${answer##*:} = 0 ]] || fail "$cache: extents $range: $answer"
+  done
 
   # Writing makes it longer again.  What was cut off reads as zeroes, so ask
   # only for what was written since.

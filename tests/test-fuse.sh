@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# On FUSE with the writeback cache, where SEEK_DATA knows nothing of what is in
+# memory only, no hole is told of where a write has completed, by whomever.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+python=/usr/bin/python3
+need $python
+need_root
+[ -c /dev/fuse ] || lacks 'needs /dev/fuse'
+
+is_mounted ()
+{
+  [ "$(stat -f -c %T "$tmp/disk")" = fuseblk ] ||
+    [ "$(stat -f -c %T "$tmp/disk")" = fuse ]
+}
+
+# holes OFFSET COUNT: of the disk.
+holes ()
+{
+  ask extents "$1" "$2"
+  grep -c ':3$' < <(tr ' ' '\n' <<<"$answer") || :
+}
+
+for cache in default none; do
+  rm -f "$tmp/backing"
+  truncate -s 64M "$tmp/backing"
+  touch "$tmp/disk"
+  mounts+=("$tmp/disk")
+  $python "$srcdir/fuse-writeback.py" "$tmp/backing" "$tmp/disk" &
+  pids+=($!)
+  eventually 5 is_mounted || fail 'it is not mounted'
+  truncate -s 64M "$tmp/disk"   # of which it believes no server
+  # A program that goes on: whoever closes the file has it written back.  The
+  # instrument is proven: the kernel finds no data where it has just written.
+  $python -c 'import os, signal, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+os.pwrite(fd, b"data" * 16384, 1 << 20)
+try:
+    os.lseek(fd, 0, os.SEEK_DATA)
+    print("found", flush=True)
+except OSError:
+    print("missed", flush=True)
+signal.pause()' "$tmp/disk" >"$tmp/seen" &
+  program=$!
+  pids+=("$program")
+  eventually 5 test -s "$tmp/seen" || fail 'no program'
+  [ "$(<"$tmp/seen")" = missed ] ||
+    skip 'this kernel writes back before it looks for data'
+
+  start_nbdkit file "$tmp/disk" cache=$cache
+  client_start "$uri"
+  ask write 8M 64K
+  [ "$(holes 1M 64K)" = 0 ] || fail "$cache: a program's write is a hole"
+  [ "$(holes 8M 64K)" = 0 ] || fail "$cache: a client's write is a hole"
+  ask read 8M 64K
+  client_stop
+  stop_nbdkit
+  kill "$program"
+  eventually 5 gone "$program" || fail 'the program does not end'
+  umount "$tmp/disk"
+done
