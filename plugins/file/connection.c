@@ -253,26 +253,33 @@ sync_fua (struct connection *c)
   return r;
 }
 
+/* Whether RWF_DSYNC is not known here.  Once it was, these errors are of the
+ * file system's server, as any may be.
+ */
+static bool
+is_unknown_flag (struct connection *c, int err)
+{
+  return (err == EOPNOTSUPP || err == ENOSYS) &&
+         atomic_load (&c->disk->write_dsync) != PROVEN;
+}
+
 /* Whether an error of a write with RWF_DSYNC may be one of writeback, of
- * whatever data.  No room mostly is not: the write could not begin.  A witness
- * can tell these apart, unless it is deaf.
+ * whatever data.  Mostly these are not: the write could not begin.  A witness
+ * can tell them apart, unless it is deaf.
  */
 static bool
 may_be_writeback (struct connection *c, int err)
 {
   switch (err) {
-  case EOPNOTSUPP:
-  case ENOSYS:
   case EINVAL:
   case EFBIG:
   case EPERM:
-    return false;
   case ENOSPC:
   case EDQUOT:
     return c->disk->errors.witness == -1 ||
            atomic_load (&c->disk->pages.wait) == USELESS;
   default:
-    return true;
+    return !is_unknown_flag (c, err);
   }
 }
 
@@ -300,12 +307,16 @@ static int
 write_through (struct connection *c, const char *buf, uint32_t count,
                uint64_t offset)
 {
-  if (atomic_load (&c->disk->can_write_dsync)) {
-    if (write_dsync (c, buf, count, offset) == 0)
+  _Atomic enum worth *dsync = &c->disk->write_dsync;
+
+  if (atomic_load (dsync) != USELESS) {
+    if (write_dsync (c, buf, count, offset) == 0) {
+      atomic_store (dsync, PROVEN);
       return 0;
-    if (errno != EOPNOTSUPP && errno != ENOSYS)
+    }
+    if (!is_unknown_flag (c, errno))
       return -1;
-    atomic_store (&c->disk->can_write_dsync, false);
+    atomic_store (dsync, USELESS);
   }
   if (write_fully (c, buf, count, offset, 0) < count)
     return -1;

@@ -301,7 +301,6 @@ disk_new (int fd, const char *name)
   atomic_store (&d->can_fallocate, !d->id.is_block);
   atomic_store (&d->can_blkzeroout, d->id.is_block);
   atomic_store (&d->can_discard, d->id.is_block);
-  atomic_store (&d->can_write_dsync, true);
   d->stats = stats_of (name);
   extent_map_init (&d->map);
   wberr_init (&d->errors, reopen (fd, O_RDONLY));

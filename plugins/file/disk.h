@@ -51,7 +51,8 @@ struct disk {
   atomic_bool can_fallocate;
   atomic_bool can_blkzeroout;
   atomic_bool can_discard;
-  atomic_bool can_write_dsync; /* pwritev2 with RWF_DSYNC */
+
+  _Atomic enum worth write_dsync; /* pwritev2 with RWF_DSYNC */
 
   struct stats *stats;        /* has its own atomics; NULL = none wanted */
   struct extent_map map;      /* has its own lock and atomics */

@@ -96,21 +96,14 @@ is_missing (int err)
   return err == ENOSYS || err == EPERM || err == EOPNOTSUPP || err == EINVAL;
 }
 
-static int
-sync_range (struct pagecache *pc, int fd, uint64_t offset, uint64_t length,
-            unsigned flags)
+int
+pagecache_start (struct pagecache *pc, int fd, uint64_t offset, uint64_t length)
 {
-  if (sync_file_range (fd, offset, length, flags) == 0)
+  if (sync_file_range (fd, offset, length, SYNC_FILE_RANGE_WRITE) == 0)
     return 0;
   if (is_missing (errno))
     atomic_store (&pc->wait, USELESS);
   return errno;
-}
-
-int
-pagecache_start (struct pagecache *pc, int fd, uint64_t offset, uint64_t length)
-{
-  return sync_range (pc, fd, offset, length, SYNC_FILE_RANGE_WRITE);
 }
 
 /* Whether something of a range is dirty, or nobody tells. */
@@ -130,7 +123,7 @@ pagecache_wait (struct pagecache *pc, int fd, uint64_t offset, uint64_t length)
 
   if (may_be_dirty (pc, fd, offset, length))
     flags |= SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  return sync_range (pc, fd, offset, length, flags);
+  return sync_file_range (fd, offset, length, flags) == -1 ? errno : 0;
 }
 
 int

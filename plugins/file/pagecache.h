@@ -64,7 +64,9 @@ int pagecache_start (struct pagecache *pc, int fd, uint64_t offset,
  * tenth of the speed of random 4K writes (Linux 6.18, ext4).  Only if pc->wait
  * is not USELESS; otherwise only fdatasync(2) is left.  Returns 0 or an errno
  * value: that of a writeback error anywhere in the file, reported once on each
- * description.
+ * description.  It can be any: that the call is missing is found out when
+ * writeback is started, as FUSE says EPERM, too, or ENOSYS, if that is what its
+ * server says of a write (Linux 6.18).
  */
 int pagecache_wait (struct pagecache *pc, int fd, uint64_t offset,
                     uint64_t length);

@@ -191,7 +191,7 @@ writeback_wait (struct writeback *wb, const struct window *w,
   if (writeback_is_by_range (wb))
     err = wait_for_extents (wb, &w->set, &where, progress, arg);
   /* It may have turned out to be useless. */
-  if (!writeback_is_by_range (wb)) {
+  if (err == 0 && !writeback_is_by_range (wb)) {
     err = sync_disk (wb);
     where = span (&w->set);
   }
