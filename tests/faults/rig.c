@@ -6,10 +6,12 @@
 
 #include <config.h>
 
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../pattern.h"
 #include "file.h"
@@ -136,13 +138,28 @@ change_answered (struct rig *rig, int c, struct request *rq, bool ok)
     told (rig, c, false);
 }
 
+/* Whether the file system has shut itself down, as XFS does when its log cannot
+ * be written: the block layer may have made one request of that and of data
+ * which the disk refuses.  Then it reads nothing any more.
+ */
+static bool
+is_shut_down (struct rig *rig)
+{
+  char c;
+
+  return pread (rig->file, &c, 1, 0) == -1 && errno == EIO;
+}
+
 static void
 read_answered (struct rig *rig, struct request *rq, bool ok)
 {
   if (!ok) {
-    fprintf (stderr, "history: reading %" PRIu64 " at %" PRIu64 ": %s\n",
-             rq->count, rq->offset, nbd_get_error ());
-    rig->wrong++;
+    const bool down = is_shut_down (rig);
+
+    fprintf (stderr, "history: reading %" PRIu64 " at %" PRIu64 ": %s%s\n",
+             rq->count, rq->offset, nbd_get_error (),
+             down ? "; the file system has shut itself down" : "");
+    rig->wrong += !down;
     return;
   }
   if (model_lost (&rig->model, LENIENT, rq->buf, rq->count, rq->offset, NULL) >
