@@ -82,8 +82,8 @@ add_unsafe (struct claims *cs, struct extent_set *set)
 /* ---- preserve: who brought it in ---- */
 
 /* Take out of "set" what is resident because of us: what is in a window,
- * loose, or of a write in progress.  But a window of writes has all that was
- * written, also to the pages of others.  Lock held.
+ * loose, of a write in progress, or failed.  But a window of writes has all
+ * that was written, also to the pages of others.  Lock held.
  */
 static void
 subtract_ours (struct claims *cs, struct extent_set *set)
@@ -100,31 +100,13 @@ subtract_ours (struct claims *cs, struct extent_set *set)
     ring_subtract_from (cs->reads, set, NULL);
     ring_subtract_from (cs->writes, set, NULL);
     extent_set_subtract (set, &cs->loose);
+    extent_set_subtract (set, &cs->failed);
     LIST_FOREACH (c, &cs->writing, others)
       extent_set_subtract (set, &c->ours);
     extent_set_union (set, &others);
   }
   extent_set_free (&known);
   extent_set_free (&others);
-}
-
-/* Take out of "set" what is not resident.  What the kernel will not tell of is
- * taken to be.
- */
-static void
-subtract_missing (struct claims *cs, struct extent_set *set)
-{
-  struct extent_set missing;
-  size_t i;
-
-  extent_set_init (&missing, MAX_KEPT);
-  for (i = 0; i < set->nr; i++) {
-    if (pagecache_missing (cs->pages, cs->fd, set->v[i].offset,
-                           set->v[i].length, &missing) == -1)
-      break;
-  }
-  extent_set_subtract (set, &missing);
-  extent_set_free (&missing);
 }
 
 /* Find out which part of a range is others': resident, and not because of us.
@@ -144,14 +126,14 @@ find_theirs (struct claims *cs, struct extent_set *theirs)
   do {
     drops = cs->drops;
     pthread_mutex_unlock (cs->lock);
-    subtract_missing (cs, theirs);
+    pagecache_subtract_missing (cs->pages, cs->fd, theirs);
     pthread_mutex_lock (cs->lock);
     subtract_ours (cs, theirs);
   } while (theirs->nr > 0 && drops != cs->drops && --attempts > 0);
 }
 
-/* Foreign pages need to be remembered only while a window holds them, or a
- * write in progress may put them into one.
+/* Foreign pages need to be remembered only while a window holds them, a write
+ * in progress may put them into one, or they have failed.
  */
 static void
 forget_foreign (struct claims *cs)
@@ -161,7 +143,8 @@ forget_foreign (struct claims *cs)
   if (cs->foreign.nr < cs->prune_at)
     return;
   extent_set_init (&needed, MAX_KEPT);
-  if (add_unsafe (cs, &needed) == 0)
+  if (add_unsafe (cs, &needed) == 0 &&
+      extent_set_union (&needed, &cs->failed) == 0)
     extent_set_intersect (&cs->foreign, &needed);
   extent_set_free (&needed);
   cs->prune_at = MIN_PRUNE + 2 * cs->foreign.nr;
@@ -371,28 +354,18 @@ claims_resident (struct claims *cs)
 static uint64_t
 left_of (struct claims *cs, const struct extent_set *set)
 {
-  struct extent_set left, missing;
+  struct extent_set left;
   uint64_t bytes = 0;
-  size_t i;
 
   extent_set_init (&left, MAX_KEPT);
-  extent_set_init (&missing, MAX_KEPT);
   if (extent_set_copy (&left, set) == 0) {
     extent_set_subtract (&left, &cs->failed);
     pthread_mutex_unlock (cs->lock);
-    for (i = 0; i < left.nr; i++) {
-      if (pagecache_missing (cs->pages, cs->fd, left.v[i].offset,
-                             left.v[i].length, &missing) == -1)
-        break;
-    }
-    if (i == left.nr) {
-      extent_set_subtract (&left, &missing);
+    if (pagecache_subtract_missing (cs->pages, cs->fd, &left) == 0)
       bytes = left.bytes;
-    }
     pthread_mutex_lock (cs->lock);
   }
   extent_set_free (&left);
-  extent_set_free (&missing);
   return bytes;
 }
 
@@ -408,6 +381,28 @@ left_of_recent (struct claims *cs)
   return left > 0 ? (int64_t) left : -1;
 }
 
+/* Bytes of what failed that are in memory: as they should.  Lock held, but
+ * released meanwhile.
+ */
+static int64_t
+count_failed (struct claims *cs)
+{
+  struct extent_set failed;
+  int64_t bytes = 0;
+  size_t i;
+
+  extent_set_init (&failed, MAX_KEPT);
+  if (extent_set_copy (&failed, &cs->failed) == 0) {
+    pthread_mutex_unlock (cs->lock);
+    for (i = 0; i < failed.nr; i++)
+      bytes += pagecache_count (cs->pages, cs->fd, failed.v[i].offset,
+                                failed.v[i].length);
+    pthread_mutex_lock (cs->lock);
+  }
+  extent_set_free (&failed);
+  return bytes;
+}
+
 int64_t
 claims_left (struct claims *cs)
 {
@@ -418,7 +413,9 @@ claims_left (struct claims *cs)
     return cs->loose.bytes > 0 || !ring_is_empty (cs->reads) ||
            !ring_is_empty (cs->writes) || !LIST_EMPTY (&cs->writing);
   left = claims_resident (cs);
-  return left == -1 ? left_of_recent (cs) : left;
+  if (left == -1)
+    return left_of_recent (cs);
+  return left > 0 ? left - count_failed (cs) : 0;
 }
 
 void
@@ -456,7 +453,7 @@ claim_dropped (struct claims *cs, const struct extent_set *set)
     pthread_mutex_unlock (cs->lock);
     extent_set_init (&left, MAX_KEPT);
     if (extent_set_union (&left, set) == 0)
-      subtract_missing (cs, &left);
+      pagecache_subtract_missing (cs->pages, cs->fd, &left);
     pthread_mutex_lock (cs->lock);
     extent_set_union (&cs->loose, &left);
     extent_set_free (&left);

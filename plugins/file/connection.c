@@ -253,9 +253,7 @@ sync_fua (struct connection *c)
   return r;
 }
 
-/* Whether RWF_DSYNC is not known here.  Once it was, these errors are of the
- * file system's server, as any may be.
- */
+/* RWF_DSYNC is not known here.  Once it was, these are errors of the data. */
 static bool
 is_unknown_flag (struct connection *c, int err)
 {
@@ -353,8 +351,10 @@ write_fua (struct connection *c, struct wberr_write *w, const char *buf,
   if (!safe)
     connection_failed (c, written ? EIO : err, count, offset);
   wberr_write_ends (&c->disk->errors, w);
-  if (ev && safe)
+  if (ev && safe) {
+    evictor_is_on_disk (ev, w);
     evictor_wrote_through (ev, &write);
+  }
   if (ev)
     evictor_write_ends (ev, &write);
   if (!written)

@@ -423,6 +423,20 @@ evictor_wrote_through (struct evictor *ev, struct evictor_write *w)
 }
 
 void
+evictor_is_on_disk (struct evictor *ev, const struct wberr_write *r)
+{
+  const uint64_t page_size = sysconf (_SC_PAGESIZE);
+  const uint64_t start = (r->range.offset + page_size - 1) / page_size;
+  const uint64_t end = extent_end (&r->range) / page_size;
+
+  pthread_mutex_lock (&ev->rings.lock);
+  if (start < end && wberr_now (ev->config.errors) == r->mark)
+    extent_set_remove (&ev->rings.claims.failed, start * page_size,
+                       (end - start) * page_size);
+  rings_unlock (&ev->rings);
+}
+
+void
 evictor_write_ends (struct evictor *ev, struct evictor_write *w)
 {
   if (w->credit == 0 && !w->claim.listed)

@@ -121,6 +121,12 @@ void evictor_wrote (struct evictor *ev, struct evictor_write *w,
 /* After all of it was written and is known to be on the disk, or was read. */
 void evictor_wrote_through (struct evictor *ev, struct evictor_write *w);
 
+/* All of "r" is on the disk, by FUA or because it has changed the disk itself.
+ * So what had failed there may be dropped again, unless something failed since
+ * it began.
+ */
+void evictor_is_on_disk (struct evictor *ev, const struct wberr_write *r);
+
 /* It is over, whatever came of it. */
 void evictor_write_ends (struct evictor *ev, struct evictor_write *w);
 

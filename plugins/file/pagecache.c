@@ -336,16 +336,32 @@ missing_by_count (struct pagecache *pc, int fd, uint64_t offset,
   return missing_by_count (pc, fd, offset + half, length - half, missing);
 }
 
-int
-pagecache_missing (struct pagecache *pc, int fd, uint64_t offset,
-                   uint64_t length, struct extent_set *missing)
+static int
+find_missing (struct pagecache *pc, int fd, const struct extent *e,
+              struct extent_set *missing)
 {
   if (pagecache_can_count (pc, fd))
-    return missing_by_count (pc, fd, offset, length, missing);
+    return missing_by_count (pc, fd, e->offset, e->length, missing);
   if (pagecache_can_map (pc, fd))
-    return missing_by_mincore (fd, offset, length, missing);
+    return missing_by_mincore (fd, e->offset, e->length, missing);
   errno = EPERM;
   return -1;
+}
+
+int
+pagecache_subtract_missing (struct pagecache *pc, int fd,
+                            struct extent_set *set)
+{
+  struct extent_set missing;
+  int r = 0;
+  size_t i;
+
+  extent_set_init (&missing, SIZE_MAX);
+  for (i = 0; i < set->nr && r == 0; i++)
+    r = find_missing (pc, fd, &set->v[i], &missing);
+  extent_set_subtract (set, &missing);
+  extent_set_free (&missing);
+  return r;
 }
 
 bool

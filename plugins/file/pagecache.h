@@ -111,15 +111,14 @@ bool pagecache_can_count (struct pagecache *pc, int fd);
  */
 bool pagecache_can_map (struct pagecache *pc, int fd);
 
-/* Add to "missing" the parts of a range that are not in the page cache.  Offset
- * and length must be multiples of the page size.  Returns 0, or -1 with errno
- * if neither instrument works, or if mmap, mincore or extent_set_add fails;
- * "missing" may then hold some of the parts.
+/* Take out of a set, of multiples of the page size, what is not in the page
+ * cache.  Returns 0, or -1 with errno if neither instrument works, or if mmap,
+ * mincore or extent_set_add fails; then there may be more left in it.
  *
  * To mincore a page that is being read in is missing; cachestat counts it.
  */
-int pagecache_missing (struct pagecache *pc, int fd, uint64_t offset,
-                       uint64_t length, struct extent_set *missing);
+int pagecache_subtract_missing (struct pagecache *pc, int fd,
+                                struct extent_set *set);
 
 /* Whether it is certain that no page of a range, in multiples of the page
  * size, is in the page cache.  mincore is no proof: it calls a folio missing

@@ -239,14 +239,15 @@ begin_sweep (struct rings *rs, bool all)
 }
 
 /* The bytes of page cache that are as they should be: what is in windows or on
- * its way into one, and the readahead of every reader, which the kernel may
- * double; and a bit more, as the count is a moment older.
+ * its way into one, what has failed, and the readahead of every reader, which
+ * the kernel may double; and a bit more, as the count is a moment older.
  */
 static uint64_t
 allowance (struct rings *rs)
 {
   return rs->reads.bytes + atomic_load (&rs->reading) + rs->flow.used +
-         2 * rs->readers * rs->config->read_ahead + flow_share (&rs->flow) / 4;
+         rs->claims.failed.bytes + 2 * rs->readers * rs->config->read_ahead +
+         flow_share (&rs->flow) / 4;
 }
 
 /* Sweep if the file has more resident than windows and readahead explain.

@@ -237,29 +237,6 @@ writeback_drop (struct writeback *wb, const struct extent_set *s)
   drop (wb, s);
 }
 
-/* Those parts of a set that are still in memory, into the empty set "left".
- * Returns -1 if the kernel will not say.
- */
-static int
-find_left (struct writeback *wb, const struct extent_set *s,
-           struct extent_set *left)
-{
-  struct extent_set missing;
-  int r = 0;
-  size_t i;
-
-  extent_set_init (&missing, MAX_KEPT);
-  for (i = 0; i < s->nr && r == 0; i++) {
-    r = pagecache_missing (wb->pages, wb->fd, s->v[i].offset, s->v[i].length,
-                           &missing);
-    if (r == 0)
-      r = extent_set_add (left, s->v[i].offset, s->v[i].length);
-  }
-  extent_set_subtract (left, &missing);
-  extent_set_free (&missing);
-  return r;
-}
-
 void
 writeback_learn (struct writeback *wb, const struct extent_set *s)
 {
@@ -293,7 +270,8 @@ static int
 find_idle (struct writeback *wb, const struct extent_set *s,
            writeback_spare *spare, void *arg, struct extent_set *left)
 {
-  if (find_left (wb, s, left) == -1)
+  if (extent_set_copy (left, s) == -1 ||
+      pagecache_subtract_missing (wb->pages, wb->fd, left) == -1)
     return -1;
   if (spare (arg, left) == -1)
     extent_set_clear (left);

@@ -226,8 +226,11 @@ change (struct connection *c, struct request *rq,
   connection_zero_begins (c, &edges, count, offset);
   r = climb (c, rq, offset, count);
   err = errno;
-  if (r == DONE)
+  if (r == DONE) {
+    if (d->evictor)
+      evictor_is_on_disk (d->evictor, &rq->write);
     connection_zeroed (c, &edges, count, offset, false, &rq->write);
+  }
   connection_zero_ends (c, &edges);
   wberr_write_at (&d->errors, &rq->write, offset, 0);
   extent_map_change_ends (&d->map);
