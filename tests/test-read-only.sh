@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A file that cannot be opened for writing (on a read-only mount, immutable,
-# by a read-only descriptor) is served read-only, as everything is by
+# by a read-only descriptor, or one that appends) is served read-only, as everything is by
 # nbdkit -r.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -43,6 +43,19 @@ for cache in default none; do
 done
 
 need_root
+# One that appends whatever it is told is of no use to write with, unless the
+# file can be opened again.
+for cache in default none; do
+  chmod 600 "$disk"
+  chmod 777 "$tmp"
+  under=(/usr/bin/python3 -c 'import os, sys
+os.dup2(os.open(sys.argv[1], os.O_RDWR | os.O_APPEND), 7)
+os.execvp(sys.argv[2], sys.argv[2:])' "$disk")
+  served writable '' file fd=7 "cache=$cache"
+  served read-only '' -u nobody -g nogroup file fd=7 "cache=$cache"
+  under=()
+done
+
 mkdir "$tmp/bind"
 mounts+=("$tmp/bind")
 mount --bind "$tmp/dir" "$tmp/bind" || lacks 'needs mount --bind'

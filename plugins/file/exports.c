@@ -110,18 +110,6 @@ is_read_only_device (int fd)
   return ioctl (fd, BLKROGET, &read_only) == 0 && read_only;
 }
 
-/* Open the file behind an O_PATH or inherited descriptor. */
-static int
-open_behind (int fd, int flags)
-{
-  int r = reopen (fd, flags | O_NONBLOCK);
-
-  /* O_NONBLOCK was against leases, and is of no use afterwards. */
-  if (r >= 0)
-    fcntl (r, F_SETFL, fcntl (r, F_GETFL) & ~O_NONBLOCK);
-  return r;
-}
-
 /* Without /proc: open the name again, not blocking, and see whether it is
  * still the file that was checked.
  */
@@ -162,7 +150,8 @@ open_servable (int dirfd, const char *name, int flags)
     fd = -1;
   }
   else {
-    fd = open_behind (path_fd, flags);
+    /* This waits until others have given up their leases of the file. */
+    fd = reopen (path_fd, flags);
     if (fd == -1 && errno == ENOENT)
       fd = open_again (dirfd, name, flags, &st);
   }
@@ -190,9 +179,10 @@ open_file (int dirfd, const char *name, bool readonly, bool *writable)
   return fd;
 }
 
-/* A description of our own of the inherited descriptor.  A descriptor that
- * cannot write is meant for reading, even where we could open the file for
- * writing.
+/* A description of our own of the inherited descriptor, or if that may not be
+ * had, the same.  A descriptor that cannot write is meant for reading, even
+ * where we could open the file for writing; and one with O_APPEND writes at the
+ * end of the file, wherever it is told to.
  */
 static int
 open_inherited (bool readonly, bool *writable)
@@ -201,10 +191,10 @@ open_inherited (bool readonly, bool *writable)
   int fd;
 
   *writable = !readonly && mode != O_RDONLY;
-  fd = open_behind (options.fd, *writable ? O_RDWR : O_RDONLY);
+  fd = reopen (options.fd, *writable ? O_RDWR : O_RDONLY);
   if (fd == -1)
     fd = fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
-  if (fd >= 0 && is_read_only_device (fd))
+  if (fd >= 0 && (is_read_only_device (fd) || (fcntl (fd, F_GETFL) & O_APPEND)))
     *writable = false;
   return fd;
 }
