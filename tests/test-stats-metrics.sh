@@ -80,14 +80,17 @@ grep -qE "^instrument_info $here,instrument='[a-z]+.*',purpose='wait' 1\$" \
 mkdir "$tmp/dir"
 printf 1 >"$tmp/dir/"$'b"\\\n\x01\xff\xc3\xa4'
 printf 1 >"$tmp/dir/"$'b"\\\n\x01\xfe\xc3\xa4'
+# One has as its name what the other's becomes.
+printf 1 >"$tmp/dir/"$'a\xff'
+printf 1 >"$tmp/dir/a\\xff"
 start_nbdkit file dir="$tmp/dir" stats="$stats" stats-format=openmetrics
-for name in b%22%5C%0A%01%F{E,F}%C3%A4; do
+for name in b%22%5C%0A%01%F{E,F}%C3%A4 a%FF a%5Cxff; do
   limited nbdcopy "nbd+unix:///$name?socket=$tmp/sock" null: ||
     fail "export $name"
 done
 stop_nbdkit
 for i in e f; do
-  has "sweeps_total disk='$tmp/dir/b\"\\\\\\n\\x01\\\\xf${i}ä' 0"
+  has "sweeps_total disk='$tmp/dir/b\"\\\\x5c\\n\\x01\\\\xf${i}ä' 0"
 done
 
 # Every second, of which the first is the moment that the server starts; whoever
@@ -98,6 +101,13 @@ start_nbdkit file "$disk" stats="$stats" stats-format=openmetrics \
 has "plugin_info cache='default',version='$("$NBDKIT" file --version |
   sed -n 's/^file //p')' 1"
 chmod 640 "$stats"
+owner=$(stat -c %u:%g "$stats")
+if [ "$(id -u)" = 0 ]; then
+  owner=1:1
+  chown "$owner" "$stats"
+fi
+# As logrotate names the last one, if this is process 1 of a container.
+echo "somebody's" >"$stats.$server"
 exec 8<"$stats"
 client_start "$uri"
 ask read 33554432 4096
@@ -109,7 +119,10 @@ reads ()
 eventually 10 reads 1 || fail 'nothing after a second'
 ask read 33554432 4096
 eventually 10 reads 2 || fail 'nothing after another'
-[ "$(stat -c %a "$stats")" = 640 ] || fail "mode $(stat -c %a "$stats")"
+[ "$(stat -c %a-%u:%g "$stats")" = "640-$owner" ] ||
+  fail "mode and owner $(stat -c %a-%u:%g "$stats")"
+[ "$(cat "$stats.$server")" = "somebody's" ] || fail 'the wrong file is gone'
+rm "$stats.$server"
 cat <&8 >"$tmp/old"
 [ "$(tail -n 1 "$tmp/old")" = '# EOF' ] || fail 'half of the old file'
 ! grep -q operation "$tmp/old" || fail 'the old file was written to'

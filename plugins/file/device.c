@@ -77,6 +77,8 @@ read_ahead (dev_t dev)
 {
   long kb = sysfs_number ("/sys/class/bdi/%u:%u/read_ahead_kb", dev);
 
+  if (kb == -1) /* a partition: its parent has it */
+    kb = sysfs_number ("/sys/dev/block/%u:%u/../queue/read_ahead_kb", dev);
   return (kb >= 0 ? kb : 4096) * UINT64_C (1024);
 }
 

@@ -182,12 +182,11 @@ check_file (int fd)
 }
 
 /* The file that is to be replaced, if there is one: may it be?  A new one gets
- * its mode.  O_NONBLOCK is for a FIFO.
+ * its mode and owner, which are in *st.  O_NONBLOCK is for a FIFO.
  */
 static int
-check_replaced (mode_t *mode)
+check_replaced (struct stat *st)
 {
-  struct stat st;
   int fd = open (path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   int r;
 
@@ -198,8 +197,8 @@ check_replaced (mode_t *mode)
     return -1;
   }
   r = check_file (fd);
-  if (r == 0 && fstat (fd, &st) == 0)
-    *mode = st.st_mode & 0777;
+  if (r == 0 && fstat (fd, st) == -1)
+    st->st_mode = 0;
   close (fd);
   return r;
 }
@@ -211,12 +210,12 @@ static int
 replace_file (const char *text, size_t length)
 {
   char *part;
-  mode_t mode = 0;
+  struct stat st = { .st_mode = 0 };
   int fd, r = -1;
 
-  if (check_replaced (&mode) == -1)
+  if (check_replaced (&st) == -1)
     return -1;
-  if (asprintf (&part, "%s.%ld", path, (long) getpid ()) == -1) {
+  if (asprintf (&part, "%s.%ld.part", path, (long) getpid ()) == -1) {
     nbdkit_error ("stats=%s: %m", options.stats);
     return -1;
   }
@@ -228,8 +227,11 @@ replace_file (const char *text, size_t length)
     free (part);
     return -1;
   }
-  if (mode != 0)
-    fchmod (fd, mode);
+  if (st.st_mode != 0) {
+    if (fchown (fd, st.st_uid, st.st_gid) == -1)
+      nbdkit_debug ("stats=%s: its owner is not kept: %m", options.stats);
+    fchmod (fd, st.st_mode & 0777);
+  }
   if (write_text (fd, part, text, length) == 0 &&
       (r = rename (part, path)) == -1)
     nbdkit_error ("stats=%s: renaming %s: %m", options.stats, part);
@@ -381,9 +383,12 @@ wait_until_asked (struct timespec *next)
 {
   if (interval == 0)
     sem_wait (&asked);
+  /* If writing took longer than that, once is enough. */
   else if (sem_clockwait (&asked, CLOCK_MONOTONIC, next) == -1 &&
            errno == ETIMEDOUT)
-    next->tv_sec += interval;
+    do
+      next->tv_sec += interval;
+    while (next->tv_sec < (time_t) seconds_now ());
   /* Signals that came meanwhile are all answered by what is written now. */
   while (sem_trywait (&asked) == 0)
     ;

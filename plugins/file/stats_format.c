@@ -321,8 +321,9 @@ begin_metric (FILE *out, const char *type, const struct metric *m)
 }
 
 /* Begin a sample; its name is the metric's and a suffix.  Bytes of a disk's
- * name that are not UTF-8 become \xNN: what all become the same by could make
- * two samples of one name, for which the whole file would be refused.
+ * name that are not UTF-8 become \xNN, and so do backslashes: what all become
+ * the same by could make two samples of one name, for which the whole file
+ * would be refused.
  */
 static void
 begin_sample (FILE *out, const char *metric, const char *suffix,
@@ -334,12 +335,12 @@ begin_sample (FILE *out, const char *metric, const char *suffix,
   while (*p) {
     unsigned n = utf8_length (p);
 
-    if (n == 0)
+    if (n == 0 || *p == '\\')
       fprintf (out, "\\\\x%02x", *p++);
     else if (*p == '\n')
       fputs ("\\n", out), p++;
     else {
-      if (*p == '"' || *p == '\\')
+      if (*p == '"')
         putc ('\\', out);
       fwrite (p, 1, n, out);
       p += n;
