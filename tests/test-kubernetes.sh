@@ -103,9 +103,13 @@ for i in "${!disks[@]}"; do
 done
 nothing_left
 
-# Tried again, where a try that was killed has left something.
-touch "$tmp/out/${disks[0]%.*}.raw.killed.part"
-convert 0 || fail 'converting a second time'
+# Tried again, where a try that was killed has left something, and another disk
+# with nearly the same name is being written.  Who may read it is the umask's to
+# say.
+touch "$tmp/out/${disks[0]%.*}.raw."{killed,x.raw.writes}.part
+(umask 027; convert 0) || fail 'converting a second time'
+[ "$(stat -c %a "$tmp/out/${disks[0]%.*}.raw")" = 640 ] || fail 'the mode'
+rm "$tmp/out/${disks[0]%.*}.raw.x.raw.writes.part"
 nothing_left
 
 # Told to end in the middle it does, nothing of it is left, and what had the
@@ -145,6 +149,11 @@ mapfile -t left < <(pgrep -f -- "$tmp/in/")
 same "$tmp/raw.2" "$tmp/out/${disks[2]%.*}.raw"
 
 # What cannot be converted, now or later.
+cp "$tmp/list" "$tmp/whole"
+echo "${disks[0]%.*}.img" >>"$tmp/list"
+gives_up 0 "${disks[0]}: another line of the list becomes"
+gives_up ${#disks[@]} "${disks[0]%.*}.img: another line of the list becomes"
+mv "$tmp/whole" "$tmp/list"
 gives_up ${#disks[@]} "line $((${#disks[@]} + 1)): is not in the list"
 mv "$tmp/in/${disks[0]}" "$tmp/image"
 gives_up 0 "${disks[0]}: there is no image $tmp/in/${disks[0]}"

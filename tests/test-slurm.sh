@@ -69,6 +69,12 @@ grep -qF "cut.qcow2: $tmp/in/cut.qcow2 is damaged" "$tmp/log" ||
 fails 66 '' 4
 grep -qF 'line 5: is not in' "$tmp/log" || fail 'does not say what is too long'
 
+echo a.img >>"$tmp/list"
+fails 66 '' 0
+grep -qF "a.qcow2: another line of $tmp/list becomes $tmp/out/a.raw" \
+  "$tmp/log" || fail 'does not say that two have one name'
+sed -i '$d' "$tmp/list"
+
 # A server that is killed as it starts.
 printf '#!/bin/sh\nkill -KILL $$\n' >"$tmp/bin/nbdkit"
 chmod +x "$tmp/bin/nbdkit"
