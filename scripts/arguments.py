@@ -13,6 +13,17 @@ def own_name(default):
     return called if called.startswith("nbdkit-") else default
 
 
+def no_place(path):
+    """Why no file can be made there, or None: to be told before the work that
+    would be lost with it."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        return f"there is no folder {folder}"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"you may make no file in {folder}"
+    return None
+
+
 class Parser(argparse.ArgumentParser):
     """argparse's, but for its messages."""
 

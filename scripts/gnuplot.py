@@ -3,6 +3,8 @@
 import shutil
 import subprocess
 
+from arguments import no_place
+
 ENDINGS = (".svg", ".png")
 TERMINALS = {".svg": "svg size {},{} noenhanced background 'white'",
              ".png": "pngcairo size {},{} noenhanced"}
@@ -14,7 +16,7 @@ def missing(path):
         return "should end in .svg or .png"
     if shutil.which("gnuplot") is None:
         return "needs gnuplot (Debian: gnuplot-nox, Fedora: gnuplot)"
-    return None
+    return no_place(path)
 
 
 def quoted(text):
@@ -31,7 +33,9 @@ def block(name, rows):
 
 
 def draw(path, script, width=900, height=420):
-    """Run a script with this SVG or PNG file as its output."""
+    """Run a script with this SVG or PNG file as its output.  Where gnuplot
+    cannot make that it writes to stdout, which is not for pictures."""
     terminal = TERMINALS[path[-4:]].format(width, height)
     head = f"set terminal {terminal}\nset output {quoted(path)}\n"
-    subprocess.run(["gnuplot"], input=head + script, text=True, check=True)
+    subprocess.run(["gnuplot"], input=head + script, text=True, check=True,
+                   stdout=subprocess.DEVNULL)

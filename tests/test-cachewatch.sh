@@ -135,5 +135,6 @@ refused 'neither a regular file' /dev/null
 refused 'interval=0' --interval 0 "$tmp/file"
 refused 'count=0' --count 0 "$tmp/file"
 refused 'plot=x.gif' --plot x.gif "$tmp/file"
+refused "there is no folder $tmp/missing" --plot "$tmp/missing/x.svg" "$tmp/file"
 refused 'not allowed with' --json --tsv "$tmp/file"
 refused 'no FILE to watch'

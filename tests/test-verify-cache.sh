@@ -50,6 +50,7 @@ refused 2 'say which files' -- true
 refused 2 'max-pages: x: not a number' --max-pages x -- true
 refused 2 'settle: -1' --settle=-1 -- true
 refused 2 'should end in .svg or .png' --plot x.gif
+refused 2 "there is no folder $tmp/missing" --json "$tmp/missing/x" -- true
 refused 2 'not one of copy-in-raw' --only copy-in
 refused 2 '--file is for a command' --file "$tmp/in"
 refused 2 'size: 12: not a multiple' --size 12
