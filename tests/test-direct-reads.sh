@@ -42,6 +42,12 @@ reads ()
   direct=$(grep -c "pread64(${fd:-none}<" "$tmp/new" || :)
 }
 
+# memory WHAT: of the server, in KiB.
+memory ()
+{
+  sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" "/proc/$server/status"
+}
+
 drop "$disk"
 under=(strace -f -y -qq -o "$tmp/calls" -e trace=pread64)
 start_nbdkit file "$disk" cache=none
@@ -60,4 +66,16 @@ reads fio --name=load --ioengine=nbd --uri="$uri" --size=256m --io_size=16m \
 ((direct * 2 >= all)) ||
   fail "random: only $direct of $all reads were direct"
 client_stop
+stop_nbdkit
+under=()
+
+# Each thread has a buffer for them, of which there may be thousands: no larger
+# than what it reads.
+start_nbdkit file "$disk" cache=none
+before=$(memory VmRSS)
+limited fio --name=load --ioengine=nbd --uri="$uri" --size=256m --io_size=16m \
+  --rw=randread --bs=4k --iodepth=16 --numjobs=4 >"$tmp/out" 2>&1 ||
+  fail "$(<"$tmp/out")"
+grown=$(($(memory VmHWM) - before))
+((grown < 8192)) || fail "64 threads that read at random take $grown KiB"
 stop_nbdkit

@@ -21,14 +21,15 @@
 /* Enough for every disk that is made, where the kernel does not tell. */
 #define USUAL_ALIGN 4096
 
-/* Each thread's bounce buffer.  nbdkit's own buffers are not aligned, and
- * larger requests are read in pieces.
+/* Each thread has a bounce buffer, as nbdkit's own are not aligned: as large as
+ * it has needed so far, up to this.  What is larger is read in pieces.
  */
 #define BUFFER_SIZE (256 * 1024)
 
 static pthread_key_t buffer_key;
 static pthread_once_t buffer_once = PTHREAD_ONCE_INIT;
 static bool have_key;
+static _Thread_local size_t buffer_size; /* of this thread's */
 
 static void
 make_key (void)
@@ -36,9 +37,35 @@ make_key (void)
   have_key = pthread_key_create (&buffer_key, free) == 0;
 }
 
-/* Returns NULL with errno. */
+/* Instead of "old", whose content nobody needs. */
 static char *
-thread_buffer (void)
+new_buffer (char *old, size_t size)
+{
+  char *buffer;
+
+  free (old);
+  size = (size + USUAL_ALIGN - 1) / USUAL_ALIGN * USUAL_ALIGN;
+  buffer_size = 0;
+  pthread_setspecific (buffer_key, NULL);
+  buffer = aligned_alloc (USUAL_ALIGN, size);
+  if (buffer == NULL)
+    return NULL;
+  /* So that it is in memory: btrfs reads through the page cache what it cannot
+   * put there at once (a page for each thread, Linux 6.18).
+   */
+  memset (buffer, 0, size);
+  if (pthread_setspecific (buffer_key, buffer) != 0) {
+    free (buffer);
+    errno = ENOMEM;
+    return NULL;
+  }
+  buffer_size = size;
+  return buffer;
+}
+
+/* Of at least so many bytes.  Returns NULL with errno. */
+static char *
+thread_buffer (size_t size)
 {
   char *buffer;
 
@@ -48,20 +75,7 @@ thread_buffer (void)
     return NULL;
   }
   buffer = pthread_getspecific (buffer_key);
-  if (buffer == NULL) {
-    buffer = aligned_alloc (USUAL_ALIGN, BUFFER_SIZE);
-    /* So that it is in memory: btrfs reads through the page cache what it
-     * cannot put there at once (a page for each thread, Linux 6.18).
-     */
-    if (buffer)
-      memset (buffer, 0, BUFFER_SIZE);
-    if (buffer && pthread_setspecific (buffer_key, buffer) != 0) {
-      free (buffer);
-      buffer = NULL;
-      errno = ENOMEM;
-    }
-  }
-  return buffer;
+  return buffer_size >= size ? buffer : new_buffer (buffer, size);
 }
 
 void
@@ -70,6 +84,7 @@ direct_forget_buffer (void)
   if (!have_key)
     return;
   free (pthread_getspecific (buffer_key));
+  buffer_size = 0;
   pthread_key_delete (buffer_key);
   have_key = false;
 }
@@ -132,13 +147,14 @@ read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)
   const uint64_t mask = d->offset_align - 1;
   const uint64_t start = offset & ~mask;
   const size_t before = offset - start;
-  char *bounce = thread_buffer ();
   size_t length = before + count;
+  char *bounce;
   ssize_t r;
 
+  length = length > BUFFER_SIZE ? BUFFER_SIZE : (length + mask) & ~mask;
+  bounce = thread_buffer (length);
   if (bounce == NULL)
     return -1;
-  length = length > BUFFER_SIZE ? BUFFER_SIZE : (length + mask) & ~mask;
   r = pread (d->fd, bounce, length, start);
   if (r == -1)
     return -1;
