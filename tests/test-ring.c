@@ -213,12 +213,12 @@ flush_covers_what_was_added_before (void **state)
   for (i = 0; i < FLUSHED_EXTENTS; i++)
     ring_add (&r, 2 * i * PAGE, PAGE, 0);
   covered = ring_flush_begins (&r);
-  assert_int_equal (covered, 1);
+  assert_non_null (ring_oldest (&r));
   ring_add (&r, 0, 2 * MiB, 0); /* sealed, too */
   assert_false (ring_is_flushed (&r));
-  ring_flush_ends (&r, covered);
+  ring_flush_ends (&r, covered, 0);
   assert_true (ring_is_flushed (&r));
-  ring_flush_ends (&r, 0); /* one that began earlier */
+  ring_flush_ends (&r, 0, 0); /* one that began earlier */
   assert_true (ring_is_flushed (&r));
   ring_give_back (&r, ring_take (&r));
   assert_non_null (ring_oldest (&r));
@@ -236,13 +236,33 @@ flush_seals_what_is_worth_it (void **state)
   ring_init (&r, 2 * MiB);
   for (i = 0; i < FLUSHED_EXTENTS - 1; i++)
     ring_add (&r, 2 * i * PAGE, PAGE, 0);
-  ring_flush_ends (&r, ring_flush_begins (&r));
+  ring_flush_ends (&r, ring_flush_begins (&r), 0);
   assert_null (ring_oldest (&r));
   assert_false (ring_is_flushed (&r));
   ring_seal (&r);
   ring_give_back (&r, ring_take (&r));
   ring_add (&r, 0, FLUSHED_BYTES, 0);
-  ring_flush_ends (&r, ring_flush_begins (&r));
+  ring_flush_ends (&r, ring_flush_begins (&r), 0);
+  assert_true (ring_is_flushed (&r));
+  ring_free (&r);
+}
+
+/* But what nobody adds to any more is not left there. */
+static void
+flush_seals_the_rest_after_a_while (void **state)
+{
+  struct ring r;
+
+  ring_init (&r, 2 * MiB);
+  assert_false (ring_seal_at_rest (&r, FLUSHED_REST_NS));
+  ring_add (&r, 0, PAGE, 0);
+  assert_false (ring_seal_at_rest (&r, FLUSHED_REST_NS));
+  ring_flush_ends (&r, ring_flush_begins (&r), 1);
+  assert_false (ring_seal_at_rest (&r, FLUSHED_REST_NS));
+  ring_add (&r, 0, PAGE, 0); /* not covered */
+  assert_false (ring_seal_at_rest (&r, FLUSHED_REST_NS + 1));
+  ring_flush_ends (&r, ring_flush_begins (&r), 1);
+  assert_true (ring_seal_at_rest (&r, FLUSHED_REST_NS + 1));
   assert_true (ring_is_flushed (&r));
   ring_free (&r);
 }
@@ -342,6 +362,7 @@ main (void)
     cmocka_unit_test (epoch_is_the_least_of_its_extents),
     cmocka_unit_test (flush_covers_what_was_added_before),
     cmocka_unit_test (flush_seals_what_is_worth_it),
+    cmocka_unit_test (flush_seals_the_rest_after_a_while),
     cmocka_unit_test (window_is_cut_into_any_number_of_pieces),
     cmocka_unit_test (random_ring_equals_bitmap),
   };

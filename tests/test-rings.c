@@ -295,11 +295,29 @@ what_was_flushed_is_dropped_at_once (void **state)
     ;
   assert_false (ring_is_empty (&rs.writes));
   assert_int_equal (fdatasync (fd), 0);
-  ring_flush_ends (&rs.writes, covered);
+  ring_flush_ends (&rs.writes, covered, 0);
   while (rings_step (&rs))
     ;
   assert_true (ring_is_empty (&rs.writes));
   assert_int_equal (rs.flow.used, 0);
+}
+
+/* A single page that was flushed would have readers go through the page cache
+ * for as long as they go on.
+ */
+static void
+little_that_was_flushed_goes_too (void **state)
+{
+  static const char data[4096];
+
+  assert_true (flow_try (&rs.flow, sizeof data));
+  assert_int_equal (pwrite (fd, data, sizeof data, 0), sizeof data);
+  rings_add_written (&rs, 0, sizeof data, sizeof data, 0);
+  flow_leave (&rs.flow, sizeof data);
+  ring_flush_ends (&rs.writes, ring_flush_begins (&rs.writes), 0);
+  while (rings_step (&rs))
+    ;
+  assert_true (ring_is_empty (&rs.writes));
 }
 
 int
@@ -316,6 +334,8 @@ main (void)
     cmocka_unit_test_setup_teardown (part_of_a_page_that_failed_stays, begin,
                                      end),
     cmocka_unit_test_setup_teardown (what_was_flushed_is_dropped_at_once, begin,
+                                     end),
+    cmocka_unit_test_setup_teardown (little_that_was_flushed_goes_too, begin,
                                      end),
   };
 

@@ -469,7 +469,7 @@ void
 evictor_flush_ends (struct evictor *ev, uint64_t covered)
 {
   pthread_mutex_lock (&ev->rings.lock);
-  ring_flush_ends (&ev->rings.writes, covered);
+  ring_flush_ends (&ev->rings.writes, covered, nanoseconds_now ());
   worker_empty_soon (&ev->worker);
   if (ring_is_flushed (&ev->rings.writes))
     worker_wake (&ev->worker);

@@ -135,6 +135,7 @@ ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
     return RING_NO_MEMORY;
   }
   w->requests++;
+  w->last = ++r->added;
   if (epoch < w->epoch)
     w->epoch = epoch;
   r->bytes += w->set.bytes - w->held;
@@ -164,14 +165,23 @@ ring_flush_begins (struct ring *r)
 
   if (w && (w->set.nr >= FLUSHED_EXTENTS || w->set.bytes >= FLUSHED_BYTES))
     ring_seal (r);
-  return r->serial;
+  return r->added;
 }
 
 void
-ring_flush_ends (struct ring *r, uint64_t covered)
+ring_flush_ends (struct ring *r, uint64_t covered, uint64_t now)
 {
-  if (covered > r->flushed)
+  if (covered > r->flushed) {
     r->flushed = covered;
+    r->flushed_ns = now;
+  }
+}
+
+bool
+ring_seal_at_rest (struct ring *r, uint64_t now)
+{
+  return r->filling && r->filling->last <= r->flushed &&
+         now >= r->flushed_ns + FLUSHED_REST_NS && ring_seal (r);
 }
 
 bool
@@ -179,7 +189,7 @@ ring_is_flushed (const struct ring *r)
 {
   const struct window *oldest = ring_oldest (r);
 
-  return oldest && oldest->serial <= r->flushed;
+  return oldest && oldest->last <= r->flushed;
 }
 
 uint64_t

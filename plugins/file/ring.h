@@ -27,6 +27,9 @@
 #define FLUSHED_EXTENTS 64
 #define FLUSHED_BYTES (UINT64_C (256) * 1024)
 
+/* What is less is, if nothing was added for so long. */
+#define FLUSHED_REST_NS UINT64_C (50000000)
+
 /* A batch of extents.  While it is in the ring it belongs to the ring;
  * ring_take hands it to the caller, until ring_give_back.
  */
@@ -37,6 +40,7 @@ struct window {
   uint64_t held;             /* bytes of it that count as the ring's */
   uint64_t serial;           /* 1 for the first window sealed, 2, ... */
   uint64_t requests;         /* calls of ring_add that it absorbed */
+  uint64_t last;             /* the last of them: the ring's "added" then */
   uint64_t epoch;            /* the least that ring_add was given for it */
   bool started;              /* for the user: writeback was started */
 };
@@ -58,8 +62,10 @@ struct ring {
   struct window_queue sealed; /* oldest first */
   struct window_queue taken;  /* held by callers */
   struct window_queue free;
-  uint64_t serial;  /* of the window sealed last */
-  uint64_t flushed; /* of the last one that a flush has covered */
+  uint64_t serial;     /* of the window sealed last */
+  uint64_t added;      /* calls of ring_add */
+  uint64_t flushed;    /* how many of them a flush has covered */
+  uint64_t flushed_ns; /* when it ended */
 };
 
 enum ring_result {
@@ -97,11 +103,16 @@ enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length,
 bool ring_seal (struct ring *r);
 
 /* A flush begins, which covers all that was added: seal the filling window, if
- * that is worth it.  Returns the serial of the last window that it covers,
- * which ring_flush_ends is to be given.
+ * that is worth it.  Returns what ring_flush_ends is to be given; "now" is the
+ * time in ns.
  */
 uint64_t ring_flush_begins (struct ring *r);
-void ring_flush_ends (struct ring *r, uint64_t covered);
+void ring_flush_ends (struct ring *r, uint64_t covered, uint64_t now);
+
+/* Seal the filling window if a flush has covered all of it for a while.
+ * Returns whether it was sealed.
+ */
+bool ring_seal_at_rest (struct ring *r, uint64_t now);
 
 /* Whether the oldest sealed window was covered by a flush. */
 bool ring_is_flushed (const struct ring *r);

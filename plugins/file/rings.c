@@ -345,8 +345,8 @@ rings_step (struct rings *rs)
   }
   else if (is_over_half (rs, &rs->writes) || ring_is_flushed (&rs->writes))
     evict_written (rs);
-  else if (!flow_is_short (&rs->flow))
-    return false;
+  else if (!flow_is_short (&rs->flow)) /* readers may go past it then */
+    return ring_seal_at_rest (&rs->writes, nanoseconds_now ());
   else if (ring_oldest (&rs->writes))
     evict_written (rs);
   else /* what is not in the ring yet is about to be */

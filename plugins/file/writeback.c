@@ -300,6 +300,7 @@ static void
 try_sync (struct writeback *wb, writeback_spare *spare, void *arg,
           struct extent_set *left, struct extent_set *failed)
 {
+  const wberr_mark mark = wberr_now (wb->errors);
   const uint64_t before = left->bytes;
   struct wberr_listener l;
   int err;
@@ -307,9 +308,11 @@ try_sync (struct writeback *wb, writeback_spare *spare, void *arg,
   wberr_listening_begins (wb->errors, &l, wb->fd);
   err = sync_disk (wb);
   wberr_listening_ends (wb->errors, &l, err, NULL);
-  if (err) {
-    extent_set_union (failed, left);
+  wberr_wait_for_listeners (wb->errors, wb->fd);
+  if (err)
     report (wb, err, &left->v[0]);
+  if (err || wberr_now (wb->errors) != mark) { /* or another has heard it */
+    extent_set_union (failed, left);
     return;
   }
   drop_again (wb, spare, arg, left);
