@@ -102,10 +102,8 @@ ask_alignment (struct direct *d)
   if (statx (d->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == -1 ||
       !(stx.stx_mask & STATX_DIOALIGN))
     return 0;
-  if (stx.stx_dio_mem_align == 0 || stx.stx_dio_offset_align == 0) {
-    errno = EOPNOTSUPP;
+  if (stx.stx_dio_mem_align == 0 || stx.stx_dio_offset_align == 0)
     return -1;
-  }
   d->memory_align = stx.stx_dio_mem_align;
   d->offset_align = stx.stx_dio_offset_align;
 #endif
@@ -115,8 +113,6 @@ ask_alignment (struct direct *d)
 int
 direct_open (struct direct *d, int fd)
 {
-  int err;
-
   d->memory_align = d->offset_align = USUAL_ALIGN;
   d->fd = reopen (fd, O_RDONLY | O_DIRECT);
   if (d->fd == -1)
@@ -127,9 +123,8 @@ direct_open (struct direct *d, int fd)
     posix_fadvise (d->fd, 0, 0, POSIX_FADV_RANDOM);
     return 0;
   }
-  err = EOPNOTSUPP;
   direct_close (d);
-  errno = err;
+  errno = EOPNOTSUPP;
   return -1;
 }
 

@@ -308,10 +308,6 @@ disk_new (int fd, const char *name)
   d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
   pagecache_init (&d->pages, d->id.is_block ? 0 : d->magic);
   d->direct.fd = -1;
-  atomic_store (&d->direct_state, NOT_TRIED);
-  atomic_store (&d->direct_reads, 0);
-  atomic_store (&d->suspected_reads, 0);
-  atomic_store (&d->direct_leaks, false);
   if (d->id.is_block)
     probe_block_device (d, fd);
   /* FUSE asks its server, which has not got what is still dirty here if the

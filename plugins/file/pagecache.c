@@ -17,15 +17,9 @@
 
 #include "pagecache.h"
 
-/* Not in the C library or headers of Debian 12.  The number is the same
- * on all architectures but alpha.
- */
+/* Not in the C library or headers of Debian 12. */
 #ifndef __NR_cachestat
-#ifdef __alpha__
-#define __NR_cachestat 561
-#else
 #define __NR_cachestat 451
-#endif
 #endif
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14 */
@@ -257,7 +251,6 @@ prove_by_mapping (struct pagecache *pc, int fd, uint64_t offset)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE);
   unsigned char before = 1;
-  bool drop;
   void *map = mmap (NULL, page, PROT_READ, MAP_SHARED, fd, offset);
 
   if (map == MAP_FAILED) {
@@ -271,8 +264,7 @@ prove_by_mapping (struct pagecache *pc, int fd, uint64_t offset)
   else if (count_unproven (pc, fd, offset, page) == 0)
     found_deaf (pc);
   munmap (map, page);
-  drop = !(before & 1) || atomic_load (&pc->count) == PROVEN;
-  if (drop)
+  if (!(before & 1) || atomic_load (&pc->count) == PROVEN)
     pagecache_drop (fd, offset, page);
 }
 

@@ -92,9 +92,8 @@ wberr_trust_witness (struct wberr *e)
     atomic_store (&e->witness_hears, true);
 }
 
-/* Returns whether there was an error that had not been noted. */
-static bool
-listen_to_witness (struct wberr *e)
+bool
+wberr_listen (struct wberr *e)
 {
   int err;
 
@@ -108,12 +107,6 @@ listen_to_witness (struct wberr *e)
   }
   pthread_mutex_unlock (&e->asking);
   return err != 0;
-}
-
-void
-wberr_listen (struct wberr *e)
-{
-  listen_to_witness (e);
 }
 
 /* Lock held. */
@@ -152,7 +145,7 @@ void
 wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err,
                       const wberr_cursor *cursor)
 {
-  if (err && !listen_to_witness (e) &&
+  if (err && !wberr_listen (e) &&
       (!atomic_load (&e->witness_hears) ||
        (cursor && atomic_load (cursor) == atomic_load (&e->latest))))
     wberr_note (e, err);
@@ -364,7 +357,7 @@ wberr_flush_ends (struct wberr *e, struct wberr_flush *f, wberr_cursor *cursor,
 {
   int noted;
 
-  if (!listen_to_witness (e) && err)
+  if (!wberr_listen (e) && err)
     note_if_new (e, cursor, err);
   remove_listener (e, &f->listener);
   wberr_wait_for_listeners (e, f->listener.fd);

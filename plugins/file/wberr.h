@@ -95,8 +95,9 @@ void wberr_trust_witness (struct wberr *e);
 
 /* Ask the witness, and note what it heard.  Does not wait for the disk.
  * To be called before the functions below, if they should be up to date.
+ * Returns whether there was an error that had not been noted.
  */
-void wberr_listen (struct wberr *e);
+bool wberr_listen (struct wberr *e);
 
 /* Note an error of which the kernel tells nobody else. */
 void wberr_note (struct wberr *e, int err);

@@ -40,10 +40,6 @@ allocate (struct connection *c, int mode, uint64_t offset, uint64_t count)
   do
     r = fallocate (c->fd, mode, offset, count);
   while (r == -1 && errno == EINTR);
-
-  /* Kernels before 4.9 say ENODEV for a block device. */
-  if (r == -1 && errno == ENODEV)
-    errno = EOPNOTSUPP;
   return r;
 }
 
@@ -176,7 +172,7 @@ climb_to_zero (struct connection *c, const struct request *rq, uint64_t offset,
     r = try_method (c, &d->can_punch_hole, punch_hole, "punching a hole",
                     offset, count);
   /* On a block device the other methods may make the kernel write zeroes,
-   * which is not fast.  On a file they only change the extent tree.
+   * which is not fast.  On a file they only change what is allocated.
    */
   if (rq->fast && d->id.is_block)
     return r;
