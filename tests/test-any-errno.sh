@@ -9,10 +9,6 @@
 
 # shellcheck source=lib.sh
 . "${srcdir:-.}/lib.sh" || exit
-python=/usr/bin/python3
-need $python
-need_root
-[ -c /dev/fuse ] || lacks 'needs /dev/fuse'
 
 # An error that comes after the first would be told of, too.
 refused_all ()
@@ -26,14 +22,7 @@ loses ()
   local what="$1, $2"
 
   rm -f "$tmp/refuse"
-  truncate -s 64M "$tmp/backing"
-  touch "$tmp/disk"
-  mounts+=("$tmp/disk")
-  $python "$srcdir/fuse-writeback.py" "$tmp/backing" "$tmp/disk" \
-    "$tmp/refuse" "$1" &
-  pids+=($!)
-  eventually 5 mountpoint -q "$tmp/disk" || fail 'it is not mounted'
-  truncate -s 64M "$tmp/disk"
+  fuse_disk "$tmp/refuse" "$1"
   if [ "${2% *}" = inherited ]; then
     exec 7<>"$tmp/disk"
     chmod 777 "$tmp"

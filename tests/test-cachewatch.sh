@@ -70,7 +70,7 @@ dd if="$tmp/file" of="$tmp/sink" bs=4M count=1 status=none
 map_at_rest "$tmp/file" "$tmp/map"
 strace -f -e trace=openat,open,read,pread64 -o "$tmp/calls" \
   "$watch" --count 5 --interval 0.05 --tsv "$tmp/file" >"$tmp/tsv"
-as_before "$tmp/file" "$tmp/map" 'after a watch'
+as_before "$tmp/file" "$tmp/map" 'after a watch' || fail "$taken"
 grep -F "$tmp/file" "$tmp/calls" >"$tmp/opened" || fail 'was it not opened?'
 ! grep -E 'O_RDWR|O_WRONLY' "$tmp/opened" || fail 'it was opened for writing'
 [ "$(wc -l <"$tmp/tsv")" = 6 ] || fail "$(wc -l <"$tmp/tsv") lines, not 6"

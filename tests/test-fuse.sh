@@ -7,16 +7,6 @@
 
 # shellcheck source=lib.sh
 . "${srcdir:-.}/lib.sh" || exit
-python=/usr/bin/python3
-need $python
-need_root
-[ -c /dev/fuse ] || lacks 'needs /dev/fuse'
-
-is_mounted ()
-{
-  [ "$(stat -f -c %T "$tmp/disk")" = fuseblk ] ||
-    [ "$(stat -f -c %T "$tmp/disk")" = fuse ]
-}
 
 # holes OFFSET COUNT: of the disk.
 holes ()
@@ -26,17 +16,11 @@ holes ()
 }
 
 for cache in default none; do
-  rm -f "$tmp/backing"
-  truncate -s 64M "$tmp/backing"
-  touch "$tmp/disk"
-  mounts+=("$tmp/disk")
-  $python "$srcdir/fuse-writeback.py" "$tmp/backing" "$tmp/disk" &
-  pids+=($!)
-  eventually 5 is_mounted || fail 'it is not mounted'
-  truncate -s 64M "$tmp/disk"   # of which it believes no server
+  # shellcheck disable=SC2119
+  fuse_disk
   # A program that goes on: whoever closes the file has it written back.  The
   # instrument is proven: the kernel finds no data where it has just written.
-  $python -c 'import os, signal, sys
+  /usr/bin/python3 -c 'import os, signal, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
 os.pwrite(fd, b"data" * 16384, 1 << 20)
 try:

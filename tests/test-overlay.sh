@@ -56,7 +56,7 @@ preserves ()
     --size=$size --io_size=64m --bs=64k --rw=randwrite >"$tmp/out" 2>&1 ||
     fail "$1: preserve: $(<"$tmp/out")"
   stop_nbdkit
-  as_before "$real" "$tmp/map" "$1: preserve"
+  as_before "$real" "$tmp/map" "$1: preserve" || fail "$taken"
 }
 
 random_file "$tmp/src" $size

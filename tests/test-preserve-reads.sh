@@ -26,6 +26,18 @@ half_read ()
 # read_all FILE WHEN NBDKIT-OPTION...
 read_all ()
 {
+  read_once "$@" && return
+  for _ in 1 2; do
+    half_read "$1"
+    read_once "$@" && return
+  done
+  fail "$taken"
+}
+
+read_once ()
+{
+  local connections
+
   start_nbdkit "${@:3}" file "$1" cache=preserve
   for connections in 1 4; do
     limited nbdcopy --connections=$connections "$uri" null: ||

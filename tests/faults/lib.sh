@@ -108,6 +108,18 @@ disk_down ()
   device=
 }
 
+# fresh_disk DATA ARGUMENT...: a file of 256 MiB with so much data is served with
+# these arguments, and what the client has written is on the disk.
+fresh_disk ()
+{
+  rm -f "$mnt/disk"
+  truncate -s 256M "$mnt/disk"
+  start_nbdkit file "$mnt/disk" "${@:2}"
+  client_start "$uri"
+  ask write 0 "$1"
+  ask flush
+}
+
 # end PID: a process of ours.
 end ()
 {

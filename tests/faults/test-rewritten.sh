@@ -13,12 +13,7 @@ need jq
 # fails CACHE: 6 MiB do, and the disk is well again afterwards.
 fails ()
 {
-  rm -f "$mnt/disk"
-  truncate -s 256M "$mnt/disk"
-  start_nbdkit file "$mnt/disk" "cache=$1" stats="$tmp/stats" stats-format=json
-  client_start "$uri"
-  ask write 0 16M
-  ask flush
+  fresh_disk 16M "cache=$1" stats="$tmp/stats" stats-format=json
   empty_soon "$mnt/disk" "cache=$1: before it fails"
   disk_says a
   ask write 0 6M

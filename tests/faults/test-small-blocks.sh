@@ -21,12 +21,7 @@ stays ()
 {
   local i
 
-  rm -f "$mnt/disk"
-  truncate -s 128M "$mnt/disk"
-  start_nbdkit file "$mnt/disk" cache=none
-  client_start "$uri"
-  ask write 0 4M
-  ask flush
+  fresh_disk 4M cache=none
   empty_soon "$mnt/disk" "after a flush"
   disk_says a
   # Folios of one page each, and then enough to have their window waited for.

@@ -14,12 +14,7 @@ disk_up 256M
 make_fs ext4 -O ^has_journal
 for without in '' "$builddir/without-cachestat"; do
   under=(${without:+"$without"})
-  rm -f "$mnt/disk"
-  truncate -s 128M "$mnt/disk"
-  start_nbdkit file "$mnt/disk" cache=none
-  client_start "$uri"
-  ask write 0 4M
-  ask flush
+  fresh_disk 4M cache=none
   # More than windows and readahead explain.
   dd if="$mnt/disk" of=/dev/null bs=1M skip=32 status=none
   disk_says a
