@@ -17,9 +17,15 @@
 
 #include "pagecache.h"
 
-/* Not in the C library or headers of Debian 12. */
+/* Not in the C library or headers of Debian 12.  The number is the same
+ * on all architectures but alpha.
+ */
 #ifndef __NR_cachestat
+#ifdef __alpha__
+#define __NR_cachestat 561
+#else
 #define __NR_cachestat 451
+#endif
 #endif
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14 */
