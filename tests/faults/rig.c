@@ -139,8 +139,7 @@ change_answered (struct rig *rig, int c, struct request *rq, bool ok)
 }
 
 /* Whether the file system has shut itself down, as XFS does when its log cannot
- * be written: the block layer may have made one request of that and of data
- * which the disk refuses.  Then it reads nothing any more.
+ * be written.  Then it reads nothing any more, for nobody.
  */
 static bool
 is_shut_down (struct rig *rig)
