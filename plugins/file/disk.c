@@ -28,7 +28,6 @@
 #include "disk.h"
 #include "options.h"
 #include "reopen.h"
-#include "thin.h"
 
 /* All open disks: a tsearch(3) tree in the order of disk_order.  The lock
  * guards it and the disks' refs, and is held for nothing else.
@@ -87,7 +86,6 @@ probe_block_device (struct disk *d, int fd)
   if (ioctl (fd, BLKSSZGET, &sector_size) == -1)
     nbdkit_debug ("%s: cannot get the sector size: %m", d->name);
   d->sector_size = sector_size;
-  d->is_thin = thin_is_volume (d->id.dev);
 
   if (ioctl (fd, BLKIOMIN, &minimum) == -1 ||
       ioctl (fd, BLKIOOPT, &optimal) == -1)

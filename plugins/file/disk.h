@@ -40,7 +40,6 @@ struct disk {
   uint32_t magic;        /* of the file system, see <linux/magic.h> */
   bool rotational;
   bool is_tmpfs;
-  bool is_thin;       /* see thin.h */
   bool can_seek_hole; /* lseek knows SEEK_DATA and SEEK_HOLE */
 
   /* Methods that may work.  They start out true and are cleared by the

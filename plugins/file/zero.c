@@ -96,19 +96,6 @@ discard (struct connection *c, uint64_t offset, uint64_t count)
   return begin < end ? ioctl (c->fd, BLKDISCARD, range) : 0;
 }
 
-/* Give back chunks of a thin volume, which read as zeroes then.  The range is
- * zeroed before, as the volume keeps chunks of which it is told a part only,
- * and if it is short of metadata it keeps all, and says nothing.
- */
-static int
-zero_and_discard (struct connection *c, uint64_t offset, uint64_t count)
-{
-  if (zero_blocks (c, offset, count) == -1)
-    return -1;
-  discard (c, offset, count); /* it is zero, given back or not */
-  return 0;
-}
-
 enum result { DONE, NEXT, FAILED };
 
 /* Errors of the disk itself, which no other method would escape.  All others
@@ -176,9 +163,6 @@ climb_to_zero (struct connection *c, const struct request *rq, uint64_t offset,
    */
   if (rq->fast && d->id.is_block)
     return r;
-  if (r == NEXT && rq->may_trim && d->is_thin && atomic_load (&d->can_discard))
-    r = try_method (c, &d->can_zero_range, zero_and_discard,
-                    "zeroing blocks and discarding", offset, count);
   if (r == NEXT)
     r = try_method (c, &d->can_zero_range, zero_blocks, "zeroing blocks",
                     offset, count);

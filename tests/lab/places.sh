@@ -259,8 +259,8 @@ used ()
 can_give_back ()
 {
   case $place in
-    thin | loop-4k) return 0 ;;
-    thick | raid5) return 1 ;;
+    loop-4k) return 0 ;;
+    thin | thick | raid5) return 1 ;;
   esac
   head -c 1M /dev/zero >"$folder/probe"
   fallocate -p -o 0 -l 64K "$folder/probe" 2>/dev/null || {
