@@ -15,31 +15,28 @@ mounted ext4 400M
 disk=$mounted/disk
 random_file "$disk" 256M
 
-# direct_fd: the server's descriptor for direct reads, or nothing.
-direct_fd ()
-{
-  local info flags
-
-  for info in "/proc/$server/fdinfo"/*; do
-    flags=$(sed -n 's/^flags:[[:space:]]*//p' "$info")
-    ((8#${flags:-0} & 8#40000)) || continue
-    echo "${info##*/}"
-    return
-  done
-}
-
-# reads COMMAND...: $direct of $all reads of the disk went past the page cache
-# while it ran.
+# reads COMMAND...: $direct of $all reads of the disk bypass the page cache
+# while it runs.  A descriptor bypasses it from its openat(2) with O_DIRECT to
+# its close(2).
 reads ()
 {
-  local before fd
+  local before
 
   before=$(wc -l <"$tmp/calls")
   limited "$@" >"$tmp/out" 2>&1 || fail "$*: $(<"$tmp/out")"
-  fd=$(direct_fd)
-  tail -n +$((before + 1)) "$tmp/calls" >"$tmp/new"
-  all=$(grep -c "pread64([0-9]*<$disk>" "$tmp/new" || :)
-  direct=$(grep -c "pread64(${fd:-none}<" "$tmp/new" || :)
+  read -r direct all < <(
+    awk -v from="$before" -v disk="<$disk>" '
+      match ($0, /openat\(.*O_DIRECT.* = [0-9]+</) {
+        sub (/.* = /, ""); is_direct[$0 + 0] = 1; next
+      }
+      match ($0, /close\([0-9]+/) {
+        delete is_direct[substr ($0, RSTART + 6, RLENGTH - 6) + 0]; next
+      }
+      NR > from && index ($0, disk) && match ($0, /pread64\([0-9]+/) {
+        all++
+        direct += (substr ($0, RSTART + 8, RLENGTH - 8) + 0) in is_direct
+      }
+      END { print direct + 0, all + 0 }' "$tmp/calls")
 }
 
 # memory WHAT: of the server, in KiB.
@@ -49,7 +46,7 @@ memory ()
 }
 
 drop "$disk"
-under=(strace -f -y -qq -o "$tmp/calls" -e trace=pread64)
+under=(strace -f -y -qq -o "$tmp/calls" -e "trace=openat,close,pread64")
 start_nbdkit file "$disk" cache=none
 # One that stays: what the disk has learnt of its instruments stays, too.
 client_start "$uri"

@@ -103,7 +103,7 @@ refused ()
 }
 
 under=("$builddir/without-direct")
-refused 'cache=preserve needs to read past the page cache' \
+refused 'cache=preserve needs O_DIRECT, which is not available' \
   file "$tmp/disk" cache=preserve
 under=()
 

@@ -27,6 +27,19 @@
 static pthread_mutex_t connections_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD (list, connection) connections;
 
+/* With preserve, a way to read that leaves the page cache alone. */
+static int
+open_direct (struct connection *c, int fd)
+{
+  if (options.cache != CACHE_PRESERVE || c->disk->evictor == NULL ||
+      direct_ready (&c->direct, fd))
+    return 0;
+  nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available for "
+                "this file: %m: use cache=none or cache=default",
+                c->disk->name);
+  return -1;
+}
+
 struct connection *
 connection_new (int fd, bool writable, const char *name)
 {
@@ -41,16 +54,17 @@ connection_new (int fd, bool writable, const char *name)
   d = disk_get (fd, name);
   if (d == NULL)
     goto fail;
-  if (writable && disk_check_writing (d, fd) == -1) {
+  c->fd = fd;
+  c->writable = writable;
+  c->disk = d;
+  if (open_direct (c, fd) == -1 ||
+      (writable && disk_check_writing (d, fd) == -1)) {
     err = errno;
+    direct_close (&c->direct);
     disk_put (d);
     errno = err;
     goto fail;
   }
-
-  c->fd = fd;
-  c->writable = writable;
-  c->disk = d;
   atomic_init (&c->flush_cursor, wberr_sample (&d->errors));
   atomic_init (&c->fua_cursor, wberr_sample (&d->errors));
 
@@ -89,6 +103,7 @@ connection_free (struct connection *c)
    * be reported to, and the pages can be dropped all the same.
    */
   close (c->fd);
+  direct_close (&c->direct);
   disk_put (c->disk);
   free (c);
 }

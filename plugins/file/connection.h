@@ -13,12 +13,13 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "direct.h"
 #include "disk.h"
 #include "wberr.h"
 
-/* Reads of one stream are at most so many bytes apart, as 16 threads may be at
- * work on its next requests and overtake each other, and a connection may have
- * some streams at a time.
+/* Up to 16 threads serve the next requests of one stream and overtake each
+ * other, so reads of a stream are at most this far apart.  A connection may
+ * have a few streams.
  */
 #define STREAM_REGION (1024 * 1024)
 #define STREAM_REGIONS 32
@@ -32,12 +33,11 @@ struct connection {
            * writeback errors, are kept per description */
   bool writable;
   struct disk *disk;         /* holds one reference */
+  struct direct direct;      /* opened when first needed */
   wberr_cursor flush_cursor; /* errors that flushes were told of */
   wberr_cursor fua_cursor;   /* errors that FUA requests were told of */
   atomic_bool reads;         /* has read, and was counted as a reader */
-  /* Where it has read just now, in regions that count from 1: each has one
-   * place that it may be in.
-   */
+  /* Regions that were read last, counted from 1: each has one slot. */
   _Atomic uint32_t recent[STREAM_REGIONS];
 };
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -89,52 +90,84 @@ direct_forget_buffer (void)
   have_key = false;
 }
 
-/* The kernel tells since Linux 6.1, of some file systems (ext4, XFS, f2fs,
- * block devices) and not of others.  0 means that there is no direct I/O for
- * this file, although it can be opened for it: it is encrypted, say.
+/* ---- the descriptor ---- */
+
+enum { NOT_TRIED, OPENING, NONE, OPEN }; /* state */
+
+/* Ask the kernel for the alignment of direct I/O (Linux 6.1; ext4, XFS, f2fs,
+ * block devices).  Returns false if it does not tell.  An alignment of 0 means
+ * that this file has no direct I/O: it is encrypted, say.
  */
-static int
-ask_alignment (struct direct *d)
+static bool
+ask_alignment (int fd, uint32_t *memory, uint32_t *offset)
 {
 #ifdef STATX_DIOALIGN
   struct statx stx;
 
-  if (statx (d->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == -1 ||
-      !(stx.stx_mask & STATX_DIOALIGN))
-    return 0;
-  if (stx.stx_dio_mem_align == 0 || stx.stx_dio_offset_align == 0)
-    return -1;
-  d->memory_align = stx.stx_dio_mem_align;
-  d->offset_align = stx.stx_dio_offset_align;
+  if (statx (fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 &&
+      (stx.stx_mask & STATX_DIOALIGN)) {
+    *memory = stx.stx_dio_mem_align;
+    *offset = stx.stx_dio_offset_align;
+    return true;
+  }
 #endif
-  return 0;
+  return false;
 }
 
-int
-direct_open (struct direct *d, int fd)
+bool
+direct_is_exact (int fd, uint32_t magic)
 {
-  d->memory_align = d->offset_align = USUAL_ALIGN;
+  uint32_t memory, offset;
+
+  return (magic == 0 || magic == EXT4_SUPER_MAGIC ||
+          magic == XFS_SUPER_MAGIC) &&
+         ask_alignment (fd, &memory, &offset) && memory > 0 && offset > 0;
+}
+
+static bool
+open_direct (struct direct *d, int fd)
+{
   d->fd = reopen (fd, O_RDONLY | O_DIRECT);
   if (d->fd == -1)
-    return -1;
-  if (ask_alignment (d) == 0 && d->memory_align <= USUAL_ALIGN &&
-      d->offset_align <= BUFFER_SIZE / 2) {
-    /* What is read through the page cache all the same is not read ahead. */
+    return false;
+  d->memory_align = d->offset_align = USUAL_ALIGN;
+  ask_alignment (d->fd, &d->memory_align, &d->offset_align);
+  if (d->memory_align > 0 && d->memory_align <= USUAL_ALIGN &&
+      d->offset_align > 0 && d->offset_align <= BUFFER_SIZE / 2) {
+    /* Where the file system uses the page cache all the same, without
+     * readahead.
+     */
     posix_fadvise (d->fd, 0, 0, POSIX_FADV_RANDOM);
-    return 0;
+    return true;
   }
-  direct_close (d);
+  close (d->fd);
   errno = EOPNOTSUPP;
-  return -1;
+  return false;
+}
+
+bool
+direct_ready (struct direct *d, int fd)
+{
+  int state = NOT_TRIED;
+  bool is_open;
+
+  if (!atomic_compare_exchange_strong (&d->state, &state, OPENING)) {
+    errno = state == OPENING ? EAGAIN : EOPNOTSUPP;
+    return state == OPEN;
+  }
+  is_open = open_direct (d, fd);
+  atomic_store (&d->state, is_open ? OPEN : NONE);
+  return is_open;
 }
 
 void
 direct_close (struct direct *d)
 {
-  if (d->fd >= 0)
+  if (atomic_load (&d->state) == OPEN)
     close (d->fd);
-  d->fd = -1;
 }
+
+/* ---- reading ---- */
 
 static ssize_t
 read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)

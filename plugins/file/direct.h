@@ -11,23 +11,34 @@
 #ifndef FILE_DIRECT_H
 #define FILE_DIRECT_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A description of a file with O_DIRECT, which any thread may use.  Constant
- * after direct_open.
+/* An O_DIRECT descriptor of a file.  All zeroes until it is first needed.  Any
+ * thread may use it.
  */
 struct direct {
-  int fd;                /* our own, or -1: none */
+  atomic_int state;      /* whether it is open; the rest is constant then */
+  int fd;                /* its own */
   uint32_t memory_align; /* bytes, powers of two */
   uint32_t offset_align; /* of offset and length */
 };
 
-/* Open the file behind "fd" once more, past the page cache.  Returns 0, or -1
- * with errno: EINVAL or EOPNOTSUPP where the file system has no direct I/O for
- * this file, or from open.
+/* Whether "d" can be read, opening it on the file behind "fd" at the first
+ * call. Returns false with errno (EINVAL or EOPNOTSUPP where the file system
+ * has no direct I/O for this file, or from open), or with errno EAGAIN while
+ * another thread is opening it.
  */
-int direct_open (struct direct *d, int fd);
+bool direct_ready (struct direct *d, int fd);
+
+/* Whether the kernel reports that direct I/O on this ext4 or XFS file or block
+ * device is possible (statx, Linux 6.1).  Then it never falls back to the page
+ * cache, as btrfs does for compressed data.  "magic" is of the file system, 0
+ * for a block device.
+ */
+bool direct_is_exact (int fd, uint32_t magic);
 
 /* Close, if it is open. */
 void direct_close (struct direct *d);

@@ -25,6 +25,7 @@
 #include <nbdkit-plugin.h>
 
 #include "device.h"
+#include "direct.h"
 #include "disk.h"
 #include "options.h"
 #include "reopen.h"
@@ -147,37 +148,6 @@ has_page_cache (const struct disk *d, int fd)
 
 /* ---- the evictor ---- */
 
-enum { NOT_TRIED, OPENING, NONE, OPEN }; /* direct_state */
-
-bool
-disk_has_direct (struct disk *d)
-{
-  int state = NOT_TRIED, err;
-
-  if (!atomic_compare_exchange_strong (&d->direct_state, &state, OPENING))
-    return state == OPEN;
-  state = direct_open (&d->direct, d->fd) == 0 ? OPEN : NONE;
-  err = errno;
-  if (state == NONE)
-    nbdkit_debug ("%s: cannot be read past the page cache: %m", d->name);
-  atomic_store (&d->direct_state, state);
-  errno = err;
-  return state == OPEN;
-}
-
-/* With preserve: a way to read that leaves the page cache alone. */
-static int
-add_direct (struct disk *d)
-{
-  if (options.cache != CACHE_PRESERVE || disk_has_direct (d))
-    return 0;
-  nbdkit_error ("%s: cache=preserve needs to read past the page cache, and "
-                "the file cannot be opened for that: %m: use cache=none or "
-                "cache=default",
-                d->name);
-  return -1;
-}
-
 int
 disk_check_writing (struct disk *d, int fd)
 {
@@ -233,13 +203,6 @@ add_evictor (struct disk *d, int fd, dev_t dev)
   own = open_for_evictor (d, fd);
   if (own == -1)
     return -1;
-  d->fd = own;
-  if (add_direct (d) == -1) {
-    err = errno;
-    close (own);
-    errno = err;
-    return -1;
-  }
   err = pagecache_start (&d->pages, own, 0, 1);
   if (atomic_load (&d->pages.wait) == USELESS)
     nbdkit_debug ("%s: sync_file_range does not act here (errno %d): writeback "
@@ -267,7 +230,6 @@ disk_free (struct disk *d)
                   d->name);
   }
   wberr_free (&d->errors);
-  direct_close (&d->direct);
   extent_map_free (&d->map);
   free (d->name);
   free (d);
@@ -305,7 +267,7 @@ disk_new (int fd, const char *name)
   d->magic = magic_of (fd);
   d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
   pagecache_init (&d->pages, d->id.is_block ? 0 : d->magic);
-  d->direct.fd = -1;
+  d->direct_is_exact = direct_is_exact (fd, d->id.is_block ? 0 : d->magic);
   if (d->id.is_block)
     probe_block_device (d, fd);
   /* FUSE asks its server, which has not got what is still dirty here if the

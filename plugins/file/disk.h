@@ -13,7 +13,6 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "direct.h"
 #include "evictor.h"
 #include "extent_map.h"
 #include "pagecache.h"
@@ -56,15 +55,12 @@ struct disk {
   struct stats *stats;        /* has its own atomics; NULL = none wanted */
   struct extent_map map;      /* has its own lock and atomics */
   struct pagecache pages;     /* has its own atomics */
-  struct direct direct;       /* constant once direct_state says so */
-  atomic_int direct_state;    /* see disk_has_direct */
+  bool direct_is_exact;       /* O_DIRECT never uses the page cache; constant */
   atomic_uint direct_reads;   /* with cache=none */
-  atomic_int suspected_reads; /* direct reads to come that may bring some in, or
-                               * with cache=none, in a row that did */
+  atomic_int suspected_reads; /* direct reads to come that may bring some in */
   atomic_bool direct_leaks;   /* it was seen to bring pages in */
   struct wberr errors;        /* has its own locks */
   struct evictor *evictor;    /* has its own lock; NULL = no eviction */
-  int fd;                     /* the evictor's description; only to reopen */
 };
 
 /* The disk that "fd" is open on, shared with all other connections to it
@@ -89,11 +85,5 @@ int64_t disk_size (const struct disk *d, int fd);
  * writing.  Returns 0, or -1 with nbdkit_error called and errno set.
  */
 int disk_check_writing (struct disk *d, int fd);
-
-/* Whether the disk can be read past the page cache, by d->direct, which is
- * opened when it is asked for the first time.  Returns false also while another
- * thread is opening it.
- */
-bool disk_has_direct (struct disk *d);
 
 #endif /* FILE_DISK_H */

@@ -1,5 +1,5 @@
-/* Reading for a connection: through the page cache; or past it, as
- * cache=preserve does, and cache=none with reads that stand alone.
+/* Reading for a connection: through the page cache; or past it, on a descriptor
+ * that no other connection uses, with cache=preserve and for random reads.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
