@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -39,23 +40,7 @@ static void *registry;
 static int
 disk_order (const void *va, const void *vb)
 {
-  const struct disk_id *a = va, *b = vb;
-
-  if (a->is_block != b->is_block)
-    return a->is_block ? 1 : -1;
-  if (a->dev != b->dev)
-    return a->dev < b->dev ? -1 : 1;
-  if (a->ino != b->ino)
-    return a->ino < b->ino ? -1 : 1;
-  return 0;
-}
-
-static struct disk_id
-id_of (const struct stat *st)
-{
-  if (S_ISBLK (st->st_mode))
-    return (struct disk_id){ true, st->st_rdev, 0 };
-  return (struct disk_id){ false, st->st_dev, st->st_ino };
+  return identity_order (va, vb);
 }
 
 int64_t
@@ -236,15 +221,10 @@ disk_free (struct disk *d)
 }
 
 static struct disk *
-disk_new (int fd, const char *name)
+disk_new (int fd, const char *name, const struct identity *id, uint32_t magic)
 {
   struct disk *d;
-  struct stat st;
 
-  if (fstat (fd, &st) == -1) {
-    nbdkit_error ("%s: fstat: %m", name);
-    return NULL;
-  }
   d = calloc (1, sizeof *d);
   if (d == NULL || (d->name = strdup (name)) == NULL) {
     nbdkit_error ("%s: no memory: %m", name);
@@ -253,7 +233,8 @@ disk_new (int fd, const char *name)
   }
 
   d->refs = 1;
-  d->id = id_of (&st);
+  d->id = *id;
+  d->magic = magic;
   d->sector_size = 1;
   d->rotational = device_facts (d->id.dev).rotational;
   atomic_store (&d->can_punch_hole, true);
@@ -264,7 +245,6 @@ disk_new (int fd, const char *name)
   d->stats = stats_of (name);
   extent_map_init (&d->map);
   wberr_init (&d->errors, reopen (fd, O_RDONLY));
-  d->magic = magic_of (fd);
   d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
   pagecache_init (&d->pages, d->id.is_block ? 0 : d->magic);
   d->direct_is_exact = direct_is_exact (fd, d->id.is_block ? 0 : d->magic);
@@ -285,7 +265,7 @@ disk_new (int fd, const char *name)
 
 /* The open disk that is "id", with one more reference, or NULL. */
 static struct disk *
-find_counted (const struct disk_id *id)
+find_counted (const struct identity *id)
 {
   struct disk **found, *d = NULL;
 
@@ -303,14 +283,15 @@ struct disk *
 disk_get (int fd, const char *name)
 {
   struct disk *d, **entry, *winner;
-  struct disk_id id;
+  const uint32_t magic = magic_of (fd);
+  struct identity id;
   struct stat st;
 
   if (fstat (fd, &st) == -1) {
     nbdkit_error ("%s: fstat: %m", name);
     return NULL;
   }
-  id = id_of (&st);
+  id = identity_of (fd, &st, magic);
   d = find_counted (&id);
   if (d)
     return d;
@@ -318,7 +299,7 @@ disk_get (int fd, const char *name)
   /* Made without the lock, as it asks the kernel many things.  If another
    * connection makes the same disk meanwhile, the first to register wins.
    */
-  d = disk_new (fd, name);
+  d = disk_new (fd, name, &id, magic);
   if (d == NULL)
     return NULL;
   pthread_mutex_lock (&registry_lock);

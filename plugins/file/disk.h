@@ -11,28 +11,21 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/stat.h>
 
 #include "evictor.h"
 #include "extent_map.h"
+#include "identity.h"
 #include "pagecache.h"
 #include "stats.h"
 #include "wberr.h"
-
-/* Which file it is, by whatever name. */
-struct disk_id {
-  bool is_block; /* block device, or else a regular file */
-  dev_t dev;     /* of the file, or of the device itself */
-  ino_t ino;     /* 0 for a block device */
-};
 
 /* All fields are constant once disk_get has returned the disk, except
  * those said to be otherwise.
  */
 struct disk {
-  struct disk_id id; /* the first field, which the registry looks at */
-  char *name;        /* for messages */
-  unsigned refs;     /* guarded by the registry's lock */
+  struct identity id; /* the first field: the registry compares it */
+  char *name;         /* for messages */
+  unsigned refs;      /* guarded by the registry's lock */
 
   uint32_t sector_size;  /* bytes; of a block device, else 1 */
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
@@ -63,9 +56,10 @@ struct disk {
   struct evictor *evictor;    /* has its own lock; NULL = no eviction */
 };
 
-/* The disk that "fd" is open on, shared with all other connections to it
- * and counted.  "fd" stays the caller's.  "name" is for messages and is
- * copied.  Returns NULL with nbdkit_error called and errno set.
+/* The disk that "fd" is open on, counted, and shared with all other connections
+ * that are proven to be open on the same file, see identity.h.  "fd" stays the
+ * caller's.  "name" is for messages and is copied.  Returns NULL with
+ * nbdkit_error called and errno set.
  */
 struct disk *disk_get (int fd, const char *name);
 
