@@ -1,9 +1,10 @@
-/* Proves that what a FUA write has written stays in memory when another one on
- * the same description was told of an error that may be about either.
+/* Proves that of two FUA writes that meet an error each fails, and that what
+ * they have written stays in memory.
  *
- * The kernel tells of it once on a description, and the other write succeeds.
- * So that they meet, the calls that the plugin makes are our own: it is loaded
- * here, in place of nbdkit, and finds them before those of the C library.
+ * The kernel reports an error once on each description, so each request needs
+ * one of its own.  So that the requests meet, the calls that the plugin makes
+ * are our own: it is loaded here, in place of nbdkit, and finds them before
+ * those of the C library.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -16,7 +17,6 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -25,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -37,7 +36,7 @@
 #define PLUGIN "../plugins/file/.libs/nbdkit-file-plugin.so"
 
 #define COUNT 65536
-#define TOLD 0        /* offset of the write that is told */
+#define ONE 0         /* offset of one write */
 #define OTHER 1048576 /* and of the other one */
 #define FILE_SIZE (2 * OTHER)
 
@@ -51,8 +50,8 @@ static int file; /* our own description */
 static _Atomic int lost;
 static _Atomic bool told[MAX_FD];
 
-static sem_t other_writes; /* it is in pwritev2 */
-static sem_t other_may_go;
+/* Both syncs wait for each other while there is an error. */
+static pthread_barrier_t both_sync;
 
 /* ---- what the plugin calls ---- */
 
@@ -66,23 +65,16 @@ tells (int fd)
   return true;
 }
 
-/* With RWF_DSYNC.  All is on the disk in truth, so that it can be dropped. */
-ssize_t
-pwritev2 (int fd, const struct iovec *iov, int nr, off_t offset, int flags)
+/* All is on the disk in truth, so that it can be dropped. */
+int
+fdatasync (int fd)
 {
-  const ssize_t r = pwritev (fd, iov, nr, offset);
-
-  if (fdatasync (fd) == -1)
+  if (fsync (fd) == -1)
     return -1;
   if (lost == 0)
-    return r;
-  if (offset == OTHER) {
-    sem_post (&other_writes);
-    sem_wait (&other_may_go);
-  }
-  else
-    sem_wait (&other_writes);
-  return tells (fd) ? -1 : r;
+    return 0;
+  pthread_barrier_wait (&both_sync);
+  return tells (fd) ? -1 : 0;
 }
 
 int
@@ -139,10 +131,10 @@ without_an_error_nothing_stays (void **state)
 {
   void *h = open_connection ();
 
-  assert_int_equal (write_fua (h, TOLD), 0);
+  assert_int_equal (write_fua (h, ONE), 0);
   assert_int_equal (write_fua (h, OTHER), 0);
   plugin->close (h);
-  assert_int_equal (resident (TOLD), 0);
+  assert_int_equal (resident (ONE), 0);
   assert_int_equal (resident (OTHER), 0);
 }
 
@@ -158,13 +150,12 @@ both_stay (int err)
     told[i] = false;
   lost = err;
   assert_int_equal (pthread_create (&other, NULL, write_other, h), 0);
-  assert_int_equal (write_fua (h, TOLD), -1);
-  sem_post (&other_may_go);
+  assert_int_equal (write_fua (h, ONE), -1);
   pthread_join (other, &failed);
   assert_non_null (failed);
   lost = 0;
   plugin->close (h);
-  assert_int_equal (resident (TOLD), all);
+  assert_int_equal (resident (ONE), all);
   assert_int_equal (resident (OTHER), all);
 }
 
@@ -196,8 +187,7 @@ load (void **state)
   assert_int_equal (plugin->config ("file", file_name), 0);
   assert_int_equal (plugin->config ("cache", "none"), 0);
   assert_int_equal (plugin->config_complete (), 0);
-  sem_init (&other_writes, 0, 0);
-  sem_init (&other_may_go, 0, 0);
+  pthread_barrier_init (&both_sync, NULL, 2);
   return 0;
 }
 

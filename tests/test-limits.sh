@@ -49,17 +49,6 @@ for errno in ENOSYS EPERM; do
     = 2 ] || fail "$errno: not said in the debug log, once for each opening"
 done
 
-# RWF_DSYNC not known: it goes by other means.
-new_disk
-under=(strace -f -qq -o /dev/null -e trace=pwritev2
-  -e inject=pwritev2:error=EOPNOTSUPP)
-start_nbdkit file "$tmp/disk" cache=none cache-windows=3
-client_start "$uri"
-ask write 1M 5000 fua
-ask read 1M 5000
-client_stop
-copies 'on an old kernel'
-
 # Without cachestat nobody counts pages, and sweeps are made on suspicion.  They
 # undo no readahead: each byte is read once.  On a busy machine one or the other
 # reader may be so late that its readahead is gone; not three times in a row,

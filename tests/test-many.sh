@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A folder of 1,000 exports: all are listed, visited by 16 clients at a time,
-# and held open at once, for three descriptors and no thread each more than the
+# and held open at once, for two descriptors and no thread each more than the
 # connections themselves need; and nothing is left when they have gone.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -11,7 +11,7 @@
 need nbdinfo
 
 exports=1000
-# Seven descriptors an export, in the server; two in the client.
+# Six descriptors an export, in the server; two in the client.
 ulimit -n 10000 2>/dev/null || exports=$(($(ulimit -n) / 10))
 
 entries ()
@@ -48,8 +48,8 @@ listed=$(nbdinfo --list "$uri" | grep -c '^export=') ||
 timeout --foreground 120 "$builddir/storm" visit 16 2 "$tmp/sock" \
   "${names[@]}" >/dev/null || fail 'visiting'
 
-# A socket, its file, two pipe ends of nbdkit's; the evictor's, the
-# witness's, and the connection's for direct reads.
+# A socket, its file, two pipe ends of nbdkit's; the evictor's, and
+# the connection's for direct reads.
 # Three threads of nbdkit's; the main one, the idle watch, and one for good luck
 # of a sanitizer.
 mkfifo "$tmp/go"
@@ -59,7 +59,7 @@ client=$!
 pids+=("$client")
 exec 9>"$tmp/go"
 eventually 60 grep -q ready "$tmp/ready" || fail 'staying'
-check fd $((fds + 7 * exports))
+check fd $((fds + 6 * exports))
 check task $((3 * exports + 3))
 for i in 0 $((exports - 1)); do
   empty_soon "$tmp/dir/$i" 'while its client stays'

@@ -85,7 +85,7 @@ begin (void **state)
   is_ordinary = fs.f_type != TMPFS_MAGIC && fs.f_type != OVERLAYFS_SUPER_MAGIC;
   assert_int_equal (ftruncate (fd, FILE_SIZE), 0);
   pagecache_init (&pages, 0);
-  wberr_init (&errors, -1);
+  wberr_init (&errors, 0, false);
   stats = (struct stats){ 0 };
   rs = (struct rings){ 0 };
   rings_init (&rs, fd, "disk", &config);
@@ -114,16 +114,25 @@ readers_go_on (void)
   }
 }
 
+/* Write to the disk, as a writer that has credit. */
+static void
+write_with (uint64_t offset, uint64_t length, uint64_t credit)
+{
+  static const char data[WINDOW];
+  struct window *w = rings_add_write (&rs, offset, length, credit);
+
+  assert_non_null (w);
+  assert_int_equal (pwrite (fd, data, length, offset), length);
+  assert_int_equal (ring_unpin (&rs.writes, w, offset, length, length), 0);
+}
+
 /* Returns false if there is no credit for it. */
 static bool
 write_window (uint64_t offset)
 {
-  static const char data[WINDOW];
-
   if (!flow_try (&rs.flow, WINDOW))
     return false;
-  assert_int_equal (pwrite (fd, data, WINDOW, offset), WINDOW);
-  rings_add_written (&rs, offset, WINDOW, WINDOW, 0);
+  write_with (offset, WINDOW, WINDOW);
   flow_leave (&rs.flow, WINDOW);
   return true;
 }
@@ -215,7 +224,7 @@ all_have_their_turn_beside_a_writer_who_goes_on (void **state)
     rings_unlock (&rs);
     flow_wait (w);
     pthread_mutex_lock (&rs.lock);
-    rings_add_written (&rs, offset, WINDOW, WINDOW, 0);
+    write_with (offset, WINDOW, WINDOW);
     flow_leave (&rs.flow, WINDOW);
     offset = (offset + WINDOW) % (WINDOWS * WINDOW);
     w = flow_stand_in_line (&rs.flow, WINDOW);
@@ -266,15 +275,11 @@ what_goes_is_seen_too (void **state)
 static void
 part_of_a_page_that_failed_stays (void **state)
 {
-  static const char data[512];
-
   assert_true (flow_try (&rs.flow, 4096));
-  assert_int_equal (pwrite (fd, data, 512, 0), 512);
-  rings_add_written (&rs, 0, 512, 4096, wberr_now (&errors));
+  write_with (0, 512, 4096);
   ring_seal (&rs.writes);
-  wberr_note (&errors, EIO);
-  assert_int_equal (pwrite (fd, data, 512, 512), 512);
-  rings_add_written (&rs, 512, 512, 0, wberr_now (&errors));
+  wberr_observed (&errors, &rs.seen, EIO);
+  write_with (512, 512, 0);
   flow_leave (&rs.flow, 4096);
   rings_empty (&rs);
   while (rings_sweep_on (&rs))
@@ -308,16 +313,53 @@ what_was_flushed_is_dropped_at_once (void **state)
 static void
 little_that_was_flushed_goes_too (void **state)
 {
-  static const char data[4096];
-
-  assert_true (flow_try (&rs.flow, sizeof data));
-  assert_int_equal (pwrite (fd, data, sizeof data, 0), sizeof data);
-  rings_add_written (&rs, 0, sizeof data, sizeof data, 0);
-  flow_leave (&rs.flow, sizeof data);
+  assert_true (flow_try (&rs.flow, 4096));
+  write_with (0, 4096, 4096);
+  flow_leave (&rs.flow, 4096);
   ring_flush_ends (&rs.writes, ring_flush_begins (&rs.writes), 0);
   while (rings_step (&rs))
     ;
   assert_true (ring_is_empty (&rs.writes));
+}
+
+/* A request that is still writing: its window waits for it, and so does memory
+ * that nothing else records.
+ */
+static void
+a_pinned_window_stays (void **state)
+{
+  struct window *w;
+
+  assert_true (flow_try (&rs.flow, 4096));
+  w = rings_add_write (&rs, 0, 4096, 4096);
+  ring_seal (&rs.writes);
+  assert_null (ring_unstarted (&rs.writes));
+  assert_null (ring_oldest (&rs.writes));
+  rings_empty (&rs);
+  assert_false (ring_is_empty (&rs.writes));
+  assert_int_equal (ring_unpin (&rs.writes, w, 0, 4096, 0), 0);
+  flow_leave (&rs.flow, 4096);
+  rings_empty (&rs);
+  assert_true (ring_is_empty (&rs.writes));
+}
+
+/* A request failed before it wrote to a page of which an earlier write had
+ * failed: that page stays.
+ */
+static void
+a_failed_page_that_was_not_written_again_stays (void **state)
+{
+  struct window *w;
+
+  assert_true (flow_try (&rs.flow, 4096));
+  write_with (0, 4096, 4096);
+  ring_seal (&rs.writes);
+  wberr_observed (&errors, &rs.seen, EIO);
+  w = rings_add_write (&rs, 0, 4096, 0);
+  assert_int_equal (ring_unpin (&rs.writes, w, 0, 4096, 0), 0);
+  flow_leave (&rs.flow, 4096);
+  rings_empty (&rs);
+  assert_true (extent_set_overlaps (&rs.claims.failed, 0, 4096));
 }
 
 int
@@ -335,6 +377,9 @@ main (void)
                                      end),
     cmocka_unit_test_setup_teardown (what_was_flushed_is_dropped_at_once, begin,
                                      end),
+    cmocka_unit_test_setup_teardown (a_pinned_window_stays, begin, end),
+    cmocka_unit_test_setup_teardown (
+      a_failed_page_that_was_not_written_again_stays, begin, end),
     cmocka_unit_test_setup_teardown (little_that_was_flushed_goes_too, begin,
                                      end),
   };

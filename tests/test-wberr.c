@@ -1,5 +1,6 @@
-/* Proves what wberr.h says of who is told of which error, with a witness that
- * does not exist or is deaf; faults/test-faults.sh does so with real errors.
+/* Proves what wberr.h promises about which flush fails for which error, where
+ * the kernel reports an error to one caller only; faults/test-faults.sh does so
+ * with real errors.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -9,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,258 +21,233 @@
 
 #include "wberr.h"
 
-/* A flush whose fdatasync reports err. */
+static struct wberr e;
+static struct wberr_client a, b;
+
+/* What the next fdatasync(2) and the next sync_file_range(2) report. */
+static int sync_error, page_error;
+
+/* A write that ends while the kernel syncs for the flush of "a". */
+static bool write_during_sync;
+
+int
+fdatasync (int fd)
+{
+  const int err = sync_error;
+
+  if (write_during_sync)
+    wberr_write_ends (&a, wberr_write_begins (&a));
+  write_during_sync = false;
+  sync_error = 0;
+  errno = err;
+  return err ? -1 : 0;
+}
+
+int
+sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
+{
+  const int err = page_error;
+
+  page_error = 0;
+  errno = err;
+  return err ? -1 : 0;
+}
+
+/* A flush while the kernel reports err to it. */
 static int
-flush (struct wberr *e, wberr_cursor *cursor, int err)
+flush (struct wberr_client *c, int err)
 {
-  struct wberr_flush f;
-
-  wberr_flush_begins (e, &f, 3);
-  return wberr_flush_ends (e, &f, cursor, err);
+  sync_error = err;
+  return wberr_flush (&e, c, 3);
 }
 
-/* A call other than a flush's reports err. */
+/* Open the error descriptor; sync_file_range above answers for it. */
 static void
-hear (struct wberr *e, int err)
+watch (void)
 {
-  struct wberr_listener l;
+  int fd = open ("/dev/null", O_RDONLY | O_CLOEXEC);
 
-  wberr_listening_begins (e, &l, 4);
-  wberr_listening_ends (e, &l, err, NULL);
+  wberr_watch (&e, fd);
+  close (fd);
 }
 
-/* A description on which no error is ever reported, as on overlayfs. */
 static int
-deaf_witness (void)
+begin_with (int pending, bool shared)
 {
-  char name[] = "/tmp/test-wberr-XXXXXX";
-  int fd = mkstemp (name);
-
-  assert_true (fd >= 0);
-  unlink (name);
-  return fd;
+  wberr_init (&e, pending, shared);
+  wberr_client_init (&e, &a);
+  wberr_client_init (&e, &b);
+  return 0;
 }
 
-static void
-each_is_told_once (void **state)
+static int
+begin (void **state)
 {
-  struct wberr e;
-  wberr_cursor a, b;
+  return begin_with (0, false);
+}
 
-  wberr_init (&e, -1);
-  atomic_init (&a, wberr_sample (&e));
-  atomic_init (&b, wberr_sample (&e));
-  assert_int_equal (flush (&e, &a, 0), 0);
-  hear (&e, ENOSPC);
-  assert_int_equal (wberr_untold (&e), ENOSPC);
-  assert_int_equal (flush (&e, &a, 0), ENOSPC);
-  assert_int_equal (wberr_untold (&e), 0);
-  assert_int_equal (flush (&e, &a, 0), 0);
-  assert_int_equal (flush (&e, &b, 0), ENOSPC);
-  assert_int_equal (flush (&e, &b, 0), 0);
+static int
+end (void **state)
+{
   wberr_free (&e);
+  return 0;
 }
 
-/* Whatever the flush of one connection hears on a description that it shares,
- * the other's is told.
+static void
+without_an_error_none_fails (void **state)
+{
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (wberr_sync_fua (&e, &a, 4, 3, wberr_now (&e)), 0);
+  assert_int_equal (wberr_unreported (&e), 0);
+}
+
+/* A device that could not empty its cache: one caller gets the report. */
+static void
+what_one_flush_sees_fails_the_others (void **state)
+{
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (flush (&b, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (flush (&b, 0), 0);
+}
+
+static void
+what_a_fua_request_sees_fails_all_flushes (void **state)
+{
+  sync_error = EIO;
+  assert_int_equal (wberr_sync_fua (&e, &b, 4, 3, wberr_now (&e)), EIO);
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&b, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (flush (&b, 0), 0);
+}
+
+/* An error of pages, which the kernel reports to both: once each. */
+static void
+an_error_of_pages_is_reported_once_each (void **state)
+{
+  watch ();
+  page_error = EIO;
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (flush (&b, EIO), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (flush (&b, 0), 0);
+}
+
+/* A second error of pages is new although the caller did not know of the first.
  */
 static void
-a_flush_tells_the_others (void **state)
+the_error_descriptor_tells_a_second_error (void **state)
 {
-  struct wberr e;
-  wberr_cursor a, b;
-  int witness[2] = { -1, deaf_witness () };
-  int i;
+  _Atomic wberr_mark evictor = wberr_now (&e);
 
-  for (i = 0; i < 2; i++) {
-    wberr_init (&e, witness[i]);
-    atomic_init (&a, wberr_sample (&e));
-    atomic_init (&b, wberr_sample (&e));
-    assert_int_equal (flush (&e, &a, EIO), EIO);
-    assert_int_equal (flush (&e, &b, 0), EIO);
-    assert_int_equal (flush (&e, &a, 0), 0);
-    assert_int_equal (flush (&e, &b, 0), 0);
-    wberr_free (&e);
-  }
+  watch ();
+  page_error = EIO;
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (wberr_unreported (&e), 0);
+  page_error = ENOSPC;
+  wberr_observed (&e, &evictor, ENOSPC);
+  assert_int_equal (wberr_unreported (&e), ENOSPC);
 }
 
-/* A deaf witness hides nothing; one that is known to hear is believed. */
+/* What the evictor has seen before a connection begins fails its first flush,
+ * unless another client was told.
+ */
 static void
-a_deaf_witness_is_not_believed (void **state)
+a_new_connection_is_told_what_nobody_was (void **state)
 {
-  struct wberr e;
-  wberr_cursor a;
+  _Atomic wberr_mark evictor = wberr_now (&e);
+  struct wberr_client c;
 
-  wberr_init (&e, deaf_witness ());
-  atomic_init (&a, wberr_sample (&e));
-  hear (&e, EIO);
-  assert_int_equal (flush (&e, &a, 0), EIO);
-  wberr_trust_witness (&e);
-  hear (&e, EIO);
-  assert_int_equal (flush (&e, &a, 0), 0);
-  wberr_free (&e);
+  wberr_observed (&e, &evictor, EIO);
+  wberr_client_init (&e, &c);
+  assert_int_equal (flush (&c, 0), EIO);
+  assert_int_equal (flush (&c, 0), 0);
+  wberr_client_init (&e, &c);
+  assert_int_equal (flush (&c, 0), 0);
 }
 
-/* One that does not exist is never believed. */
 static void
-no_witness_is_trusted (void **state)
+what_was_pending_fails_the_first_flush (void **state)
 {
-  struct wberr e;
-  wberr_cursor a, b;
-
-  wberr_init (&e, -1);
-  wberr_trust_witness (&e);
-  atomic_init (&a, wberr_sample (&e));
-  atomic_init (&b, wberr_sample (&e));
-  hear (&e, EIO);
-  assert_int_equal (flush (&e, &a, 0), EIO);
-  assert_int_equal (flush (&e, &a, EIO), EIO);
-  assert_int_equal (flush (&e, &b, 0), EIO);
-  wberr_free (&e);
+  begin_with (ENOSPC, false);
+  assert_int_equal (wberr_unreported (&e), ENOSPC);
+  assert_int_equal (flush (&a, 0), ENOSPC);
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (wberr_unreported (&e), 0);
 }
 
-/* A write whose page fails before it is acknowledged: the flush that covers it
- * fails, however many failed before.
+/* On one description the kernel reports each error to one caller, which may be
+ * the evictor.
+ */
+static void
+shared_descriptions_share_each_report (void **state)
+{
+  _Atomic wberr_mark evictor = 0;
+
+  begin_with (0, true);
+  wberr_observed (&e, &evictor, EIO);
+  assert_int_equal (flush (&a, ENOSPC), ENOSPC);
+  assert_int_equal (flush (&b, 0), ENOSPC);
+  assert_int_equal (flush (&a, 0), 0);
+  sync_error = EIO;
+  assert_int_equal (wberr_sync_fua (&e, &a, -1, 3, wberr_now (&e)), EIO);
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (flush (&b, 0), EIO);
+}
+
+/* The pages of a write may fail before it is acknowledged.  The flush that gets
+ * the report does not cover the write, so the next one fails, too.
  */
 static void
 a_write_in_progress_is_not_forgotten (void **state)
 {
-  struct wberr e;
-  struct wberr_write w, later;
-  wberr_cursor a;
+  const unsigned begun = wberr_write_begins (&a);
 
-  wberr_init (&e, -1);
-  atomic_init (&a, wberr_sample (&e));
-  wberr_write_begins (&e, &w, 0, 4096, false);
-  hear (&e, EIO);
-  assert_int_equal (flush (&e, &a, EIO), EIO);
-  assert_int_equal (flush (&e, &a, 0), EIO);
-  assert_int_equal (flush (&e, &a, 0), EIO);
-  wberr_write_begins (&e, &later, 4096, 4096, false);
-  wberr_write_ends (&e, &w);
-  assert_int_equal (flush (&e, &a, 0), EIO);
-  /* What began after the error is not suspected. */
-  assert_int_equal (flush (&e, &a, 0), 0);
-  wberr_write_ends (&e, &later);
-  assert_int_equal (flush (&e, &a, 0), 0);
-  wberr_free (&e);
-}
-
-/* The same if what its flush hears comes on top of what was noted before. */
-static void
-a_second_error_is_not_covered_by_the_first (void **state)
-{
-  struct wberr e;
-  struct wberr_flush f;
-  struct wberr_write w;
-  wberr_cursor a;
-
-  wberr_init (&e, deaf_witness ());
-  atomic_init (&a, wberr_sample (&e));
-  hear (&e, EIO);
-  wberr_flush_begins (&e, &f, 3);
-  wberr_write_begins (&e, &w, 0, 4096, false);
-  assert_int_equal (wberr_flush_ends (&e, &f, &a, EIO), EIO);
-  wberr_write_ends (&e, &w);
-  assert_int_equal (flush (&e, &a, 0), EIO);
-  assert_int_equal (flush (&e, &a, 0), 0);
-  wberr_free (&e);
-}
-
-/* It tells of its errors itself. */
-static void
-a_fua_write_is_not_suspected (void **state)
-{
-  struct wberr e;
-  struct wberr_write w;
-  wberr_cursor a;
-
-  wberr_init (&e, -1);
-  atomic_init (&a, wberr_sample (&e));
-  wberr_write_begins (&e, &w, 0, 4096, true);
-  hear (&e, EIO);
-  assert_int_equal (wberr_since (&e, w.mark), EIO);
-  assert_int_equal (flush (&e, &a, 0), EIO);
-  assert_int_equal (flush (&e, &a, 0), 0);
-  wberr_write_ends (&e, &w);
-  wberr_free (&e);
-}
-
-struct late {
-  struct wberr *e;
-  struct wberr_listener l;
-};
-
-static void *
-hear_late (void *arg)
-{
-  struct late *late = arg;
-
-  usleep (100000);
-  wberr_listening_ends (late->e, &late->l, EIO, NULL);
-  return NULL;
-}
-
-/* Another thread's call has used up what the shared description had to tell,
- * and has not noted it yet.
- */
-static void
-a_flush_waits_for_those_who_listen (void **state)
-{
-  struct wberr e;
-  struct late late = { .e = &e };
-  wberr_cursor a;
-  pthread_t thread;
-
-  wberr_init (&e, -1);
-  atomic_init (&a, wberr_sample (&e));
-  wberr_listening_begins (&e, &late.l, 4);
-  assert_int_equal (pthread_create (&thread, NULL, hear_late, &late), 0);
-  assert_int_equal (flush (&e, &a, 0), EIO);
-  pthread_join (thread, NULL);
-  wberr_free (&e);
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+  wberr_write_ends (&a, begun);
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
 }
 
 static void
-writes_are_known_while_they_last (void **state)
+a_write_that_ends_during_a_flush_is_not_forgotten (void **state)
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE);
-  struct wberr e;
-  struct wberr_write w[2];
-  struct extent_set s;
-
-  wberr_init (&e, -1);
-  extent_set_init (&s, 8);
-  wberr_write_begins (&e, &w[0], page + 1, page, false);
-  wberr_write_begins (&e, &w[1], 8 * page, 1, true);
-  assert_int_equal (wberr_add_writes (&e, &s), 0);
-  assert_int_equal (s.nr, 2);
-  assert_int_equal (s.v[0].offset, page);
-  assert_int_equal (s.v[0].length, 2 * page);
-  assert_int_equal (s.v[1].offset, 8 * page);
-  assert_int_equal (s.v[1].length, page);
-  wberr_write_ends (&e, &w[0]);
-  wberr_write_ends (&e, &w[1]);
-  extent_set_clear (&s);
-  assert_int_equal (wberr_add_writes (&e, &s), 0);
-  assert_int_equal (s.nr, 0);
-  extent_set_free (&s);
-  wberr_free (&e);
+  write_during_sync = true;
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
 }
+
+/* Nothing was opened for the FUA request, so it used up the flush's report. */
+static void
+a_flush_is_owed_what_fua_has_used_up (void **state)
+{
+  sync_error = EIO;
+  assert_int_equal (wberr_sync_fua (&e, &a, -1, 3, wberr_now (&e)), EIO);
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 int
 main (void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test (each_is_told_once),
-    cmocka_unit_test (a_flush_tells_the_others),
-    cmocka_unit_test (a_deaf_witness_is_not_believed),
-    cmocka_unit_test (no_witness_is_trusted),
-    cmocka_unit_test (a_write_in_progress_is_not_forgotten),
-    cmocka_unit_test (a_second_error_is_not_covered_by_the_first),
-    cmocka_unit_test (a_fua_write_is_not_suspected),
-    cmocka_unit_test (a_flush_waits_for_those_who_listen),
-    cmocka_unit_test (writes_are_known_while_they_last),
+    TEST (without_an_error_none_fails),
+    TEST (what_one_flush_sees_fails_the_others),
+    TEST (what_a_fua_request_sees_fails_all_flushes),
+    TEST (an_error_of_pages_is_reported_once_each),
+    TEST (the_error_descriptor_tells_a_second_error),
+    TEST (a_new_connection_is_told_what_nobody_was),
+    TEST (what_was_pending_fails_the_first_flush),
+    TEST (shared_descriptions_share_each_report),
+    TEST (a_write_in_progress_is_not_forgotten),
+    TEST (a_write_that_ends_during_a_flush_is_not_forgotten),
+    TEST (a_flush_is_owed_what_fua_has_used_up),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);

@@ -32,7 +32,6 @@ claims_init (struct claims *cs)
   cs->failed.rounds_up = true;
   cs->foreign.rounds_up = true;
   cs->prune_at = MIN_PRUNE;
-  LIST_INIT (&cs->writing);
 }
 
 void
@@ -57,39 +56,30 @@ void
 claim_keep (struct claims *cs, struct extent_set *kept,
             const struct extent_set *set)
 {
-  if (extent_set_union (kept, set) == -1)
+  if (extent_set_union (kept, set) == 0)
+    return;
+  if (kept == &cs->failed)
+    cs->keep_for_good = true;
+  else
     cs->keep_all = true;
 }
 
-void
-claim_failed (struct claims *cs, struct extent e)
+static bool
+must_keep_all (const struct claims *cs)
 {
-  if (extent_set_add (&cs->failed, e.offset, e.length) == -1)
-    cs->keep_all = true;
-}
-
-/* Add to "set" what is being written, or was and may still fail.  Returns 0, or
- * -1 if there is no memory.  Lock held.
- */
-static int
-add_unsafe (struct claims *cs, struct extent_set *set)
-{
-  if (ring_add_to (cs->writes, set) == -1)
-    return -1;
-  return wberr_add_writes (cs->errors, set);
+  return cs->keep_all || cs->keep_for_good;
 }
 
 /* ---- preserve: who brought it in ---- */
 
-/* Take out of "set" what is resident because of us: what is in a window,
- * loose, of a write in progress, or failed.  But a window of writes has all
- * that was written, also to the pages of others.  Lock held.
+/* Take out of "set" what is resident because of us: what is in a window, loose
+ * or failed.  But a window of writes has all that is written, also to the pages
+ * of others.  Lock held.
  */
 static void
 subtract_ours (struct claims *cs, struct extent_set *set)
 {
   struct extent_set known, others;
-  const struct claim *c;
 
   extent_set_init (&known, MAX_KEPT);
   extent_set_init (&others, MAX_KEPT);
@@ -101,8 +91,6 @@ subtract_ours (struct claims *cs, struct extent_set *set)
     ring_subtract_from (cs->writes, set, NULL);
     extent_set_subtract (set, &cs->loose);
     extent_set_subtract (set, &cs->failed);
-    LIST_FOREACH (c, &cs->writing, others)
-      extent_set_subtract (set, &c->ours);
     extent_set_union (set, &others);
   }
   extent_set_free (&known);
@@ -112,8 +100,8 @@ subtract_ours (struct claims *cs, struct extent_set *set)
 /* Find out which part of a range is others': resident, and not because of us.
  * Between our question and the kernel's answer another request may bring it in,
  * which then counts as ours, or a window may be dropped; then we ask again, as
- * the answer may be of before.  "theirs" is the range at first.  Returns with
- * the lock.
+ * the answer may be of before.  "theirs" is the range at first.  Lock held, but
+ * released in the meantime.
  */
 static void
 find_theirs (struct claims *cs, struct extent_set *theirs)
@@ -121,7 +109,6 @@ find_theirs (struct claims *cs, struct extent_set *theirs)
   unsigned attempts = SURVEY_ATTEMPTS;
   uint64_t drops;
 
-  pthread_mutex_lock (cs->lock);
   subtract_ours (cs, theirs);
   do {
     drops = cs->drops;
@@ -132,8 +119,8 @@ find_theirs (struct claims *cs, struct extent_set *theirs)
   } while (theirs->nr > 0 && drops != cs->drops && --attempts > 0);
 }
 
-/* Foreign pages need to be remembered only while a window holds them, a write
- * in progress may put them into one, or they have failed.
+/* Foreign pages need to be remembered only while a window holds them, or they
+ * have failed.
  */
 static void
 forget_foreign (struct claims *cs)
@@ -143,93 +130,62 @@ forget_foreign (struct claims *cs)
   if (cs->foreign.nr < cs->prune_at)
     return;
   extent_set_init (&needed, MAX_KEPT);
-  if (add_unsafe (cs, &needed) == 0 &&
+  if (ring_add_to (cs->writes, &needed) == 0 &&
       extent_set_union (&needed, &cs->failed) == 0)
     extent_set_intersect (&cs->foreign, &needed);
   extent_set_free (&needed);
   cs->prune_at = MIN_PRUNE + 2 * cs->foreign.nr;
 }
 
-void
-claim_begins (struct claims *cs, struct claim *c, uint64_t offset,
-              uint64_t length)
+/* The parts of a range that are ours and that are others'. */
+static void
+divide (struct claims *cs, uint64_t offset, uint64_t length,
+        struct extent_set *ours, struct extent_set *theirs)
 {
-  struct extent_set theirs;
+  const struct extent e = ring_whole_pages (cs->reads, offset, length);
 
-  c->range = ring_whole_pages (cs->reads, offset, length);
-  c->accounted = false;
-  c->listed = cs->preserve;
-  if (!c->listed)
-    return;
-  extent_set_init (&c->ours, MAX_KEPT);
-  extent_set_init (&theirs, MAX_KEPT);
-  if (extent_set_add (&c->ours, c->range.offset, c->range.length) == 0 &&
-      extent_set_add (&theirs, c->range.offset, c->range.length) == 0)
-    find_theirs (cs, &theirs);
+  extent_set_init (ours, MAX_KEPT);
+  extent_set_init (theirs, MAX_KEPT);
+  if (extent_set_add (ours, e.offset, e.length) == 0 &&
+      extent_set_add (theirs, e.offset, e.length) == 0) {
+    find_theirs (cs, theirs);
+    extent_set_subtract (ours, theirs);
+  }
   else { /* no memory: nothing is ours, nor safe to drop */
-    extent_set_free (&c->ours);
-    pthread_mutex_lock (cs->lock);
+    extent_set_free (ours);
     cs->keep_all = true;
   }
+}
 
-  extent_set_subtract (&c->ours, &theirs);
-  LIST_INSERT_HEAD (&cs->writing, c, others);
-  /* The window has all that was written, because it must be waited for; what
-   * of it must not be dropped is remembered here.
+void
+claim_write (struct claims *cs, uint64_t offset, uint64_t length)
+{
+  struct extent_set ours, theirs;
+
+  divide (cs, offset, length, &ours, &theirs);
+  /* The window has all that is written, because it must be waited for; what of
+   * it must not be dropped is remembered here.
    */
   forget_foreign (cs);
-  extent_set_subtract (&cs->foreign, &c->ours);
+  extent_set_subtract (&cs->foreign, &ours);
+  extent_set_subtract (&cs->loose, &ours);
   claim_keep (cs, &cs->foreign, &theirs);
-  pthread_mutex_unlock (cs->lock);
+  extent_set_free (&ours);
   extent_set_free (&theirs);
 }
 
-const struct extent *
-claim_ours (const struct claim *c, size_t *nr)
-{
-  *nr = c->listed ? c->ours.nr : 1;
-  return c->listed ? c->ours.v : &c->range;
-}
-
 void
-claim_account (struct claims *cs, struct claim *c)
+claim_read (struct claims *cs, struct extent_set *ours, uint64_t offset,
+            uint64_t length)
 {
-  c->accounted = true;
-  if (c->listed)
-    extent_set_subtract (&cs->loose, &c->ours);
-}
+  struct extent_set theirs;
 
-void
-claim_ends (struct claims *cs, struct claim *c)
-{
-  if (!c->listed)
-    return;
-  LIST_REMOVE (c, others);
-  /* A request that failed may have brought some of it in. */
-  if (!c->accounted)
-    claim_keep (cs, &cs->loose, &c->ours);
-  extent_set_free (&c->ours);
+  divide (cs, offset, length, ours, &theirs);
+  claim_keep (cs, &cs->loose, ours); /* until it is in a window */
+  extent_set_free (&theirs);
 }
 
 /* ---- what may be dropped ---- */
-
-/* Take out of "set" what is being written, or was and may still fail, but for
- * the window "except".  Returns 0, or -1 if there is no memory to tell.
- */
-static int
-subtract_unsafe (struct claims *cs, struct extent_set *set,
-                 const struct window *except)
-{
-  struct extent_set writes;
-  int r;
-
-  ring_subtract_from (cs->writes, set, except);
-  extent_set_init (&writes, MAX_KEPT);
-  r = wberr_add_writes (cs->errors, &writes);
-  extent_set_subtract (set, &writes);
-  extent_set_free (&writes);
-  return r;
-}
 
 /* A window was written back.  What failed before has failed no more, but for
  * pages that were written in part: the kernel writes the dirty blocks of a page
@@ -263,25 +219,29 @@ claim_settle (struct claims *cs, struct window *w,
   else
     forget_failed (cs, w);
   extent_set_subtract (&w->set, &cs->foreign);
-  if (failed || cs->keep_all || subtract_unsafe (cs, &w->set, w) == -1)
+  if (failed || must_keep_all (cs))
     extent_set_clear (&w->set);
+  else
+    ring_subtract_from (cs->writes, &w->set, w);
 }
 
 int
 claim_spare_unsafe (struct claims *cs, struct extent_set *set,
                     const struct window *except)
 {
-  if (cs->keep_all)
+  if (must_keep_all (cs))
     return -1;
   extent_set_subtract (set, &cs->failed);
-  return subtract_unsafe (cs, set, except);
+  ring_subtract_from (cs->writes, set, except);
+  return 0;
 }
 
 int
 claim_spared (struct claims *cs, struct extent_set *spared)
 {
   /* What is ours with preserve is known: it is in windows, or loose. */
-  if (cs->preserve || cs->keep_all || add_unsafe (cs, spared) == -1)
+  if (cs->preserve || must_keep_all (cs) ||
+      ring_add_to (cs->writes, spared) == -1)
     return -1;
   return extent_set_union (spared, &cs->failed);
 }
@@ -311,9 +271,8 @@ claim_spare_ahead (struct claims *cs, struct extent_set *spared,
 bool
 claim_may_be_newer (struct claims *cs, uint64_t offset, uint64_t length)
 {
-  return cs->keep_all || !ring_is_empty (cs->writes) ||
-         extent_set_overlaps (&cs->failed, offset, length) ||
-         wberr_is_written (cs->errors, offset, length);
+  return must_keep_all (cs) || !ring_is_empty (cs->writes) ||
+         extent_set_overlaps (&cs->failed, offset, length);
 }
 
 bool
@@ -411,7 +370,7 @@ claims_left (struct claims *cs)
   /* A request's thread may be dropping a window of reads. */
   if (cs->preserve)
     return cs->loose.bytes > 0 || !ring_is_empty (cs->reads) ||
-           !ring_is_empty (cs->writes) || !LIST_EMPTY (&cs->writing);
+           !ring_is_empty (cs->writes);
   left = claims_resident (cs);
   if (left == -1)
     return left_of_recent (cs);
@@ -466,8 +425,8 @@ claim_dropped (struct claims *cs, const struct extent_set *set)
 bool
 claims_overflowed (struct claims *cs)
 {
-  bool now = cs->keep_all && !cs->keep_all_told;
+  bool now = must_keep_all (cs) && !cs->keep_told;
 
-  cs->keep_all_told |= now;
+  cs->keep_told |= now;
   return now;
 }

@@ -17,12 +17,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
 #include "extent_set.h"
 #include "pagecache.h"
 #include "ring.h"
-#include "wberr.h"
 
 /* Ranges that failed or are foreign are remembered up to this many; past that
  * nothing more is dropped.
@@ -39,17 +37,6 @@
  */
 #define RECENT_WINDOWS 16
 
-/* What a write in progress may drop when it is over.  Belongs to the request's
- * thread.
- */
-struct claim {
-  struct extent range;       /* in whole pages; constant */
-  LIST_ENTRY (claim) others; /* of the claims' lock */
-  bool listed;               /* among the others; constant while it is */
-  struct extent_set ours;    /* if it is listed; constant while it is */
-  bool accounted;            /* what is ours has been added to a window */
-};
-
 /* Of one disk. */
 struct claims {
   /* Constant.  They belong to the evictor, as does the lock, which guards the
@@ -58,18 +45,18 @@ struct claims {
   bool preserve;
   int fd;
   struct pagecache *pages; /* has its own atomics */
-  struct wberr *errors;    /* has its own locks */
   pthread_mutex_t *lock;
   const struct ring *reads, *writes;
 
-  struct extent_set failed;    /* was not written back */
-  struct extent_set foreign;   /* preserve: others', in a window of writes */
-  struct extent_set loose;     /* preserve: ours, but in no window */
-  LIST_HEAD (, claim) writing; /* preserve: of writes in progress */
-  size_t prune_at;             /* extents of foreign at which to forget some */
-  bool keep_all;               /* one of the sets overflowed */
-  bool keep_all_told;          /* and the log says so */
-  uint64_t drops;              /* counts up when a window has been dropped */
+  struct extent_set failed;  /* was not written back */
+  struct extent_set foreign; /* preserve: others', in a window of writes */
+  struct extent_set loose;   /* preserve: ours, but in no window */
+  size_t prune_at;           /* extents of foreign at which to forget some */
+  bool keep_all;             /* there was no memory to record what was written,
+                              * or whose it is: until all is on the disk */
+  bool keep_for_good;        /* or what failed: until the last close */
+  bool keep_told;            /* and the log says so */
+  uint64_t drops;            /* counts up when a window has been dropped */
   struct extent_set recent[RECENT_WINDOWS]; /* dropped, where nobody counts */
 };
 
@@ -77,29 +64,20 @@ struct claims {
 void claims_init (struct claims *cs);
 void claims_free (struct claims *cs);
 
-/* Claim what is ours of a range that is about to be written.  Lock not held. */
-void claim_begins (struct claims *cs, struct claim *c, uint64_t offset,
-                   uint64_t length);
-
-/* What was claimed: *nr extents, which belong to the claim. */
-const struct extent *claim_ours (const struct claim *c, size_t *nr);
-
-/* All that was claimed has been added to a window of writes.  Lock held. */
-void claim_account (struct claims *cs, struct claim *c);
-
-/* The claim's write is over.  What was not accounted for is loose.  Lock held;
- * needless if the claim is not listed.
+/* With preserve: find out whose pages of [offset, offset+length) are, which is
+ * about to be written and will be added to a window at once; or to be read into
+ * the page cache, when "ours" is made of the extents that are ours.  Lock held,
+ * but released in the meantime.
  */
-void claim_ends (struct claims *cs, struct claim *c);
+void claim_write (struct claims *cs, uint64_t offset, uint64_t length);
+void claim_read (struct claims *cs, struct extent_set *ours, uint64_t offset,
+                 uint64_t length);
 
 /* Remember all of "set" in one of the sets of what must not be dropped.  Lock
  * held.
  */
 void claim_keep (struct claims *cs, struct extent_set *kept,
                  const struct extent_set *set);
-
-/* The same for one range that failed. */
-void claim_failed (struct claims *cs, struct extent e);
 
 /* A window of writes was taken out of the ring, and its writeback is over.  It
  * may have failed anywhere in "failed", or not, which is NULL.  Afterwards its
@@ -135,8 +113,8 @@ void claim_widen_to_folios (const struct claims *cs, struct extent_set *s);
  */
 void claim_dropped (struct claims *cs, const struct extent_set *set);
 
-/* Whether from now on nothing is dropped any more, and nobody was told.  Lock
- * held.
+/* Whether from now on nothing is dropped any more, and the log does not say so
+ * yet.  Lock held.
  */
 bool claims_overflowed (struct claims *cs);
 

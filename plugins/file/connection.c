@@ -12,7 +12,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -20,6 +19,7 @@
 
 #include "connection.h"
 #include "options.h"
+#include "reopen.h"
 
 /* All connections.  The lock is held when one is opened and closed, for
  * nothing else.
@@ -41,7 +41,7 @@ open_direct (struct connection *c, int fd)
 }
 
 struct connection *
-connection_new (int fd, bool writable, const char *name)
+connection_new (int fd, bool writable, bool shared, const char *name)
 {
   struct connection *c = calloc (1, sizeof *c);
   struct disk *d;
@@ -51,7 +51,7 @@ connection_new (int fd, bool writable, const char *name)
     nbdkit_error ("%s: no memory: %m", name);
     goto fail;
   }
-  d = disk_get (fd, name);
+  d = disk_get (fd, name, shared);
   if (d == NULL)
     goto fail;
   c->fd = fd;
@@ -65,8 +65,7 @@ connection_new (int fd, bool writable, const char *name)
     errno = err;
     goto fail;
   }
-  atomic_init (&c->flush_cursor, wberr_sample (&d->errors));
-  atomic_init (&c->fua_cursor, wberr_sample (&d->errors));
+  wberr_client_init (&d->errors, &c->errors);
 
   /* With preserve the little that is read through the page cache must not
    * bring in more.
@@ -136,21 +135,13 @@ connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
 /* Returns how many bytes were written: if less than all, errno says why. */
 static uint32_t
 write_fully (struct connection *c, const char *buf, uint32_t count,
-             uint64_t offset, int flags)
+             uint64_t offset)
 {
   uint32_t done = 0;
 
   while (done < count) {
-    const struct iovec iov = { (void *) (buf + done), count - done };
-    ssize_t r;
+    ssize_t r = pwrite (c->fd, buf + done, count - done, offset + done);
 
-    /* pwritev2 with no flags is pwritev, but one more thing that a
-     * sandbox may not know.
-     */
-    if (flags)
-      r = pwritev2 (c->fd, &iov, 1, offset + done, flags);
-    else
-      r = pwrite (c->fd, iov.iov_base, iov.iov_len, offset + done);
     if (r == -1 && errno == EINTR)
       continue;
     if (r == 0) /* no progress and no reason given */
@@ -162,339 +153,101 @@ write_fully (struct connection *c, const char *buf, uint32_t count,
   return done;
 }
 
-static void
-report_write (struct connection *c, uint32_t count, uint64_t offset)
-{
-  nbdkit_error ("%s: writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                c->disk->name, count, offset);
-}
-
-/* ---- errors ---- */
-
-void
-connection_failed (struct connection *c, int err, uint64_t count,
-                   uint64_t offset)
-{
-  /* These say that nothing was done. */
-  if (err == EOPNOTSUPP || err == EINVAL || err == EFBIG || err == EPERM)
-    return;
-  if (c->disk->evictor)
-    evictor_failed (c->disk->evictor, err, offset, count);
-}
-
-/* A FUA request has failed already: it need not be told again. */
-static void
-skip_fua (struct connection *c)
-{
-  wberr_listen (&c->disk->errors);
-  wberr_next (&c->disk->errors, &c->fua_cursor);
-}
-
-/* Fail a FUA request for an error that was noted before, or since it began
- * at "begun".
- */
 static int
-tell_fua (struct connection *c, wberr_mark begun)
+write_chunk (struct connection *c, const char *buf, uint32_t count,
+             uint64_t offset)
 {
+  struct evictor *ev = c->disk->evictor;
+  struct evictor_write w;
+  uint32_t done;
   int err;
 
-  wberr_listen (&c->disk->errors);
-  wberr_wait_for_listeners (&c->disk->errors, c->fd);
-  err = wberr_next (&c->disk->errors, &c->fua_cursor);
-  if (err == 0)
-    err = wberr_since (&c->disk->errors, begun);
-  if (err == 0)
-    return 0;
+  if (ev)
+    evictor_write_begins (ev, &w, offset, count, true);
+  done = write_fully (c, buf, count, offset);
+  err = errno;
+  if (done < count)
+    nbdkit_error ("%s: writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
+                  c->disk->name, count, offset);
+  if (ev)
+    evictor_write_ends (ev, &w, done);
   errno = err;
-  nbdkit_error ("%s: an earlier write could not be written back: %m",
-                c->disk->name);
+  return done == count ? 0 : -1;
+}
+
+/* ---- FUA ---- */
+
+void
+connection_fua_begins (struct connection *c, struct fua *fua)
+{
+  fua->begun = wberr_now (&c->disk->errors);
+  fua->fd = c->disk->errors.shared ? -1 : reopen (c->fd, O_RDONLY);
+}
+
+int
+connection_fua_ends (struct connection *c, struct fua *fua, bool failed)
+{
+  int err = errno;
+
+  if (!failed) {
+    err = wberr_sync_fua (&c->disk->errors, &c->errors, fua->fd, c->fd,
+                          fua->begun);
+    errno = err;
+    if (err)
+      nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
+                    "written back: %m",
+                    c->disk->name);
+  }
+  if (fua->fd >= 0)
+    close (fua->fd);
   errno = err;
-  return -1;
+  return failed || err ? -1 : 0;
 }
 
 /* ---- requests ---- */
-
-/* Write without FUA.  What was written before an error is accounted for, as it
- * is dirty; what was not is as it was, and may have failed before.
- */
-static int
-write_windowed (struct connection *c, struct wberr_write *w, const char *buf,
-                uint32_t count, uint64_t offset)
-{
-  struct evictor *ev = c->disk->evictor;
-
-  while (true) {
-    uint32_t n = connection_chunk (c, count, offset), done;
-    struct evictor_write write;
-    int err;
-
-    if (ev)
-      evictor_write_begins (ev, &write, offset, n);
-    done = write_fully (c, buf, n, offset, 0);
-    err = errno;
-    if (done < n)
-      report_write (c, n, offset);
-    if (ev && done > 0)
-      evictor_wrote (ev, &write, w, offset, done, true);
-    if (ev)
-      evictor_write_ends (ev, &write);
-    errno = err;
-    if (done < n)
-      return -1;
-    if (n == count)
-      return 0;
-
-    buf += n;
-    count -= n;
-    offset += n;
-    wberr_write_at (&c->disk->errors, w, offset,
-                    connection_chunk (c, count, offset));
-  }
-}
-
-/* fdatasync(2) of a FUA request, on whose way errors of others may be heard. */
-static int
-sync_fua (struct connection *c)
-{
-  struct wberr_listener l;
-  int r, err;
-
-  wberr_listening_begins (&c->disk->errors, &l, c->fd);
-  r = fdatasync (c->fd);
-  err = errno;
-  wberr_listening_ends (&c->disk->errors, &l, r == -1 ? err : 0,
-                        &c->fua_cursor);
-  errno = err;
-  return r;
-}
-
-/* RWF_DSYNC is not known here.  Once it was, these are errors of the data. */
-static bool
-is_unknown_flag (struct connection *c, int err)
-{
-  return (err == EOPNOTSUPP || err == ENOSYS) &&
-         atomic_load (&c->disk->write_dsync) != PROVEN;
-}
-
-/* Whether an error of a write with RWF_DSYNC may be one of writeback, of
- * whatever data.  Mostly these are not: the write could not begin.  A witness
- * can tell them apart, unless it is deaf.
- */
-static bool
-may_be_writeback (struct connection *c, int err)
-{
-  switch (err) {
-  case EINVAL:
-  case EFBIG:
-  case EPERM:
-  case ENOSPC:
-  case EDQUOT:
-    return c->disk->errors.witness == -1 ||
-           atomic_load (&c->disk->pages.wait) == USELESS;
-  default:
-    return !is_unknown_flag (c, err);
-  }
-}
-
-/* Write with RWF_DSYNC (Linux 4.7), which puts just this range on the disk. */
-static int
-write_dsync (struct connection *c, const char *buf, uint32_t count,
-             uint64_t offset)
-{
-  struct wberr_listener l;
-  int r, err;
-
-  wberr_listening_begins (&c->disk->errors, &l, c->fd);
-  r = write_fully (c, buf, count, offset, RWF_DSYNC) == count ? 0 : -1;
-  err = errno;
-  wberr_listening_ends (&c->disk->errors, &l,
-                        r == -1 && may_be_writeback (c, err) ? err : 0, NULL);
-  errno = err;
-  return r;
-}
-
-/* Write so that it is on the disk when this returns.  On older kernels and
- * some file systems fdatasync is what remains, which puts everything there.
- */
-static int
-write_through (struct connection *c, const char *buf, uint32_t count,
-               uint64_t offset)
-{
-  _Atomic enum worth *dsync = &c->disk->write_dsync;
-
-  if (atomic_load (dsync) != USELESS) {
-    if (write_dsync (c, buf, count, offset) == 0) {
-      atomic_store (dsync, PROVEN);
-      return 0;
-    }
-    if (!is_unknown_flag (c, errno))
-      return -1;
-    atomic_store (dsync, USELESS);
-  }
-  if (write_fully (c, buf, count, offset, 0) < count)
-    return -1;
-  return sync_fua (c);
-}
-
-/* Returns with "w" at its end: what is on the disk is safe to drop, so that has
- * to be known before it gets into a window.
- */
-static int
-write_fua (struct connection *c, struct wberr_write *w, const char *buf,
-           uint32_t count, uint64_t offset)
-{
-  struct evictor *ev = c->disk->evictor;
-  struct evictor_write write;
-  bool written, safe;
-  int r, err;
-
-  if (ev)
-    evictor_through_begins (ev, &write, offset, count);
-  r = write_through (c, buf, count, offset);
-  err = errno;
-  written = r == 0;
-  if (written) {
-    r = tell_fua (c, w->mark);
-    err = errno;
-  }
-  else
-    report_write (c, count, offset);
-  /* What another request heard since it began may be about this one, of which
-   * all was written, for whatever reason that could not be written back.
-   */
-  safe = written && (r == 0 || !wberr_since (&c->disk->errors, w->mark));
-  if (!safe)
-    connection_failed (c, written ? EIO : err, count, offset);
-  wberr_write_ends (&c->disk->errors, w);
-  if (ev && safe) {
-    evictor_is_on_disk (ev, w);
-    evictor_wrote_through (ev, &write);
-  }
-  if (ev)
-    evictor_write_ends (ev, &write);
-  if (!written)
-    skip_fua (c);
-  errno = err;
-  return r;
-}
-
-/* The page at "offset" was written just now.  Without an evictor, which learns
- * by itself, find out whether the witness hears.
- */
-static void
-learn (struct connection *c, uint64_t offset)
-{
-  const uint64_t page = sysconf (_SC_PAGESIZE);
-  struct pagecache *pages = &c->disk->pages;
-
-  if (atomic_load (&pages->count) == USELESS)
-    return;
-  pagecache_learn (pages, c->fd, offset / page * page, page);
-  if (atomic_load (&pages->count) == PROVEN)
-    wberr_trust_witness (&c->disk->errors);
-}
 
 int
 connection_write (struct connection *c, const void *buf, uint32_t count,
                   uint64_t offset, bool fua)
 {
-  struct wberr_write w;
-  int r;
+  const unsigned begun = wberr_write_begins (&c->errors);
+  const char *p = buf;
+  struct fua f;
+  int r = 0;
 
-  extent_map_change_begins (&c->disk->map);
-  wberr_write_begins (&c->disk->errors, &w, offset,
-                      fua ? count : connection_chunk (c, count, offset), fua);
   if (fua)
-    r = write_fua (c, &w, buf, count, offset);
-  else {
-    r = write_windowed (c, &w, buf, count, offset);
-    wberr_write_ends (&c->disk->errors, &w);
+    connection_fua_begins (c, &f);
+  extent_map_change_begins (&c->disk->map);
+  while (count > 0 && r == 0) {
+    const uint32_t n = connection_chunk (c, count, offset);
+
+    r = write_chunk (c, p, n, offset);
+    p += n;
+    count -= n;
+    offset += n;
   }
+  if (fua)
+    r = connection_fua_ends (c, &f, r == -1);
   extent_map_change_ends (&c->disk->map);
-  if (c->disk->evictor == NULL && r == 0)
-    learn (c, offset);
+  wberr_write_ends (&c->errors, begun);
   return r;
 }
 
 int
 connection_flush (struct connection *c)
 {
-  struct wberr *errors = &c->disk->errors;
-  struct wberr_flush f;
-  uint64_t covered = 0;
-  wberr_mark told;
-  int err;
+  struct evictor *ev = c->disk->evictor;
+  const uint64_t covered = ev ? evictor_flush_begins (ev) : 0;
+  const int err = wberr_flush (&c->disk->errors, &c->errors, c->fd);
 
-  if (c->disk->evictor)
-    covered = evictor_flush_begins (c->disk->evictor);
-  wberr_flush_begins (errors, &f, c->fd);
-  err = fdatasync (c->fd) == -1 ? errno : 0;
-  err = wberr_flush_ends (errors, &f, &c->flush_cursor, err);
-  /* One that a flush was told of needs no FUA request to fail. */
-  told = atomic_load (&c->flush_cursor);
-  if (told > atomic_load (&c->fua_cursor))
-    atomic_store (&c->fua_cursor, told);
-  if (c->disk->evictor)
-    evictor_flush_ends (c->disk->evictor, covered);
+  if (ev)
+    evictor_flush_ends (ev, covered);
   if (err == 0)
     return 0;
   errno = err;
   nbdkit_error ("%s: flush: data that was written earlier could not be "
                 "written back: %m",
                 c->disk->name);
-  errno = err;
-  return -1;
-}
-
-void
-connection_zero_begins (struct connection *c, struct edges *e, uint64_t count,
-                        uint64_t offset)
-{
-  const uint64_t page_size = sysconf (_SC_PAGESIZE);
-  const uint64_t end = offset + count;
-  unsigned i;
-
-  e->nr = 0;
-  if (c->disk->evictor == NULL)
-    return;
-  if (offset % page_size)
-    e->offset[e->nr++] = offset;
-  if (end % page_size)
-    e->offset[e->nr++] = end - 1;
-  for (i = 0; i < e->nr; i++)
-    evictor_through_begins (c->disk->evictor, &e->write[i], e->offset[i], 1);
-}
-
-void
-connection_zero_ends (struct connection *c, struct edges *e)
-{
-  unsigned i;
-
-  for (i = 0; i < e->nr; i++)
-    evictor_write_ends (c->disk->evictor, &e->write[i]);
-}
-
-int
-connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
-                   uint64_t offset, bool fua, struct wberr_write *w)
-{
-  unsigned i;
-  int err;
-
-  for (i = 0; i < e->nr; i++)
-    evictor_wrote (c->disk->evictor, &e->write[i], w, e->offset[i], 1,
-                   i + 1 == e->nr);
-  if (!fua)
-    return 0;
-
-  if (sync_fua (c) == 0)
-    return tell_fua (c, w->mark);
-  err = errno;
-  nbdkit_error ("%s: syncing after zeroing %" PRIu64 " bytes at offset %" PRIu64
-                ": %m",
-                c->disk->name, count, offset);
-  connection_failed (c, err, count, offset);
-  skip_fua (c);
   errno = err;
   return -1;
 }

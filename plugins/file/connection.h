@@ -32,20 +32,21 @@ struct connection {
   int fd; /* its own description: readahead state, and
            * writeback errors, are kept per description */
   bool writable;
-  struct disk *disk;         /* holds one reference */
-  struct direct direct;      /* opened when first needed */
-  wberr_cursor flush_cursor; /* errors that flushes were told of */
-  wberr_cursor fua_cursor;   /* errors that FUA requests were told of */
-  atomic_bool reads;         /* has read, and was counted as a reader */
+  struct disk *disk;          /* holds one reference */
+  struct direct direct;       /* opened when first needed */
+  struct wberr_client errors; /* that this connection was told of */
+  atomic_bool reads;          /* has read, and was counted as a reader */
   /* Regions that were read last, counted from 1: each has one slot. */
   _Atomic uint32_t recent[STREAM_REGIONS];
 };
 
 /* Make a connection from an open regular file or block device.  "fd"
- * becomes the connection's own, also on failure.  "name" is for messages
- * and is copied.  Returns NULL with nbdkit_error called and errno set.
+ * becomes the connection's own, also on failure.  With "shared" other
+ * descriptors have the same description.  "name" is for messages and is copied.
+ * Returns NULL with nbdkit_error called and errno set.
  */
-struct connection *connection_new (int fd, bool writable, const char *name);
+struct connection *connection_new (int fd, bool writable, bool shared,
+                                   const char *name);
 
 /* Close.  If it is the last connection to its disk this waits until all
  * written data is on the disk and out of the page cache.
@@ -75,35 +76,18 @@ int connection_write (struct connection *c, const void *buf, uint32_t count,
  */
 int connection_flush (struct connection *c);
 
-/* The partial pages at the ends of a range that is zeroed or trimmed, to which
- * the kernel writes zeroes.  It drops those that lie wholly in the range.
- * Belongs to the request's thread.
- */
-struct edges {
-  unsigned nr;
-  uint64_t offset[2]; /* of a byte in each */
-  struct evictor_write write[2];
+/* A request with FUA in progress.  Belongs to the request's thread. */
+struct fua {
+  int fd;           /* opened for it alone, or -1 */
+  wberr_mark begun; /* errors recorded before */
 };
 
-/* Before zero or trim changes [offset, offset+count), and when it is over,
- * whatever came of it.
+/* Around a request with FUA.  When it was done, connection_fua_ends puts it on
+ * the disk, unless the request has failed already.  Returns 0, or -1 with
+ * nbdkit_error called and errno set.
  */
-void connection_zero_begins (struct connection *c, struct edges *e,
-                             uint64_t count, uint64_t offset);
-void connection_zero_ends (struct connection *c, struct edges *e);
-
-/* After zero or trim changed the file: account for the edges, and with "fua"
- * put it on the disk.  "w" is the write in progress, from before the change.
- * Returns as connection_write.
- */
-int connection_zeroed (struct connection *c, struct edges *e, uint64_t count,
-                       uint64_t offset, bool fua, struct wberr_write *w);
-
-/* A request that puts data on the disk, other than a flush, failed with
- * errno err, of which wberr was told: keep in memory what may be nowhere else.
- */
-void connection_failed (struct connection *c, int err, uint64_t count,
-                        uint64_t offset);
+void connection_fua_begins (struct connection *c, struct fua *fua);
+int connection_fua_ends (struct connection *c, struct fua *fua, bool failed);
 
 /* Ask the kernel to read count bytes at offset into the page cache. */
 void connection_prefetch (struct connection *c, uint32_t count,

@@ -30,6 +30,7 @@
 #include "disk.h"
 #include "options.h"
 #include "reopen.h"
+#include "unreported.h"
 
 /* All open disks: a tsearch(3) tree in the order of disk_order.  The lock
  * guards it and the disks' refs, and is held for nothing else.
@@ -156,10 +157,7 @@ open_for_evictor (struct disk *d, int fd)
 
   if (own >= 0)
     return own;
-  /* Without /proc, or with write permission only.  Sharing the description of
-   * a connection is safe, because what the evictor hears is noted before that
-   * connection's flush ends; it is not as precise.
-   */
+  /* Without /proc, or without permission. */
   nbdkit_debug ("%s: reopening for eviction: %m: sharing a description",
                 d->name);
   own = fcntl (fd, F_DUPFD_CLOEXEC, 3);
@@ -206,13 +204,14 @@ disk_free (struct disk *d)
 
   if (d->evictor)
     evictor_free (d->evictor);
-  wberr_listen (&d->errors);
-  err = wberr_untold (&d->errors);
+  err = wberr_unreported (&d->errors);
   if (err) {
     errno = err;
-    nbdkit_error ("%s: the last client left without a flush that could "
-                  "tell it of a failed write: %m",
+    nbdkit_error ("%s: the last client disconnected without flushing; an "
+                  "earlier write had failed: %m; the next client's flush will "
+                  "fail",
                   d->name);
+    unreported_add (&d->id, d->name, err);
   }
   wberr_free (&d->errors);
   extent_map_free (&d->map);
@@ -221,7 +220,8 @@ disk_free (struct disk *d)
 }
 
 static struct disk *
-disk_new (int fd, const char *name, const struct identity *id, uint32_t magic)
+disk_new (int fd, const char *name, const struct identity *id, uint32_t magic,
+          bool shared)
 {
   struct disk *d;
 
@@ -244,7 +244,7 @@ disk_new (int fd, const char *name, const struct identity *id, uint32_t magic)
   atomic_store (&d->can_discard, d->id.is_block);
   d->stats = stats_of (name);
   extent_map_init (&d->map);
-  wberr_init (&d->errors, reopen (fd, O_RDONLY));
+  wberr_init (&d->errors, unreported_take (id), shared);
   d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
   pagecache_init (&d->pages, d->id.is_block ? 0 : d->magic);
   d->direct_is_exact = direct_is_exact (fd, d->id.is_block ? 0 : d->magic);
@@ -280,7 +280,7 @@ find_counted (const struct identity *id)
 }
 
 struct disk *
-disk_get (int fd, const char *name)
+disk_get (int fd, const char *name, bool shared)
 {
   struct disk *d, **entry, *winner;
   const uint32_t magic = magic_of (fd);
@@ -299,7 +299,7 @@ disk_get (int fd, const char *name)
   /* Made without the lock, as it asks the kernel many things.  If another
    * connection makes the same disk meanwhile, the first to register wins.
    */
-  d = disk_new (fd, name, &id, magic);
+  d = disk_new (fd, name, &id, magic, shared);
   if (d == NULL)
     return NULL;
   pthread_mutex_lock (&registry_lock);

@@ -43,8 +43,6 @@ struct disk {
   atomic_bool can_blkzeroout;
   atomic_bool can_discard;
 
-  _Atomic enum worth write_dsync; /* pwritev2 with RWF_DSYNC */
-
   struct stats *stats;        /* has its own atomics; NULL = none wanted */
   struct extent_map map;      /* has its own lock and atomics */
   struct pagecache pages;     /* has its own atomics */
@@ -58,10 +56,11 @@ struct disk {
 
 /* The disk that "fd" is open on, counted, and shared with all other connections
  * that are proven to be open on the same file, see identity.h.  "fd" stays the
- * caller's.  "name" is for messages and is copied.  Returns NULL with
- * nbdkit_error called and errno set.
+ * caller's; with "shared" its description is not the caller's alone.  "name" is
+ * for messages and is copied.  Returns NULL with nbdkit_error called and errno
+ * set.
  */
-struct disk *disk_get (int fd, const char *name);
+struct disk *disk_get (int fd, const char *name, bool shared);
 
 /* Give up one reference.  The last one writes back and drops what is
  * left of the disk in the page cache, waiting for it, and logs an error

@@ -25,6 +25,7 @@
 
 #include "clock.h"
 #include "evictor.h"
+#include "retry.h"
 #include "rings.h"
 #include "worker.h"
 
@@ -209,6 +210,8 @@ evictor_free (struct evictor *ev)
 {
   worker_stop (&ev->worker);
   evictor_empty (ev);
+  if (wberr_unreported (ev->config.errors))
+    retry_write (ev->fd, &ev->rings.claims.failed);
   worker_free (&ev->worker);
   rings_free (&ev->rings);
   close (ev->fd);
@@ -258,6 +261,32 @@ evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   posix_fadvise (ev->fd, offset, length, POSIX_FADV_WILLNEED);
   evictor_read (ev, offset, length);
+}
+
+void
+evictor_read_begins (struct evictor *ev, struct extent_set *ours,
+                     uint64_t offset, uint64_t length)
+{
+  pthread_mutex_lock (&ev->rings.lock);
+  worker_mark_active (&ev->worker);
+  claim_read (&ev->rings.claims, ours, offset, length);
+  rings_unlock (&ev->rings);
+}
+
+void
+evictor_read_ends (struct evictor *ev, struct extent_set *ours)
+{
+  bool sealed = false;
+  size_t i;
+
+  pthread_mutex_lock (&ev->rings.lock);
+  worker_mark_active (&ev->worker);
+  for (i = 0; i < ours->nr; i++)
+    sealed |= rings_add_read (&ev->rings, ours->v[i].offset, ours->v[i].length);
+  if (sealed)
+    worker_call (&ev->worker);
+  rings_unlock (&ev->rings);
+  extent_set_free (ours);
 }
 
 bool
@@ -351,106 +380,76 @@ keep_pace (struct evictor *ev, uint64_t bytes)
   return true;
 }
 
-void
-evictor_write_begins (struct evictor *ev, struct evictor_write *w,
-                      uint64_t offset, uint64_t length)
+/* Wait for a place and "bytes" of credit.  Lock held, but released in the
+ * meantime.
+ */
+static void
+wait_for_credit (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = stats_now (ev->config.stats);
   struct flow *f = &ev->rings.flow;
-  bool waited;
+  bool waited = flow_is_paced (f, bytes) && keep_pace (ev, bytes);
 
-  w->credit = ring_whole_pages (&ev->rings.writes, offset, length).length;
-  pthread_mutex_lock (&ev->rings.lock);
-  waited = flow_is_paced (f, w->credit) && keep_pace (ev, w->credit);
-  if (flow_try (f, w->credit))
-    rings_unlock (&ev->rings);
-  else {
+  if (!flow_try (f, bytes)) {
     waited = true;
-    wait_in_line (ev, w->credit);
+    wait_in_line (ev, bytes);
+    pthread_mutex_lock (&ev->rings.lock);
   }
   if (waited)
     stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
-  claim_begins (&ev->rings.claims, &w->claim, offset, length);
 }
 
 void
-evictor_through_begins (struct evictor *ev, struct evictor_write *w,
-                        uint64_t offset, uint64_t length)
+evictor_write_begins (struct evictor *ev, struct evictor_write *w,
+                      uint64_t offset, uint64_t length, bool wait)
 {
-  w->credit = 0;
-  claim_begins (&ev->rings.claims, &w->claim, offset, length);
-}
-
-void
-evictor_wrote (struct evictor *ev, struct evictor_write *w,
-               struct wberr_write *r, uint64_t offset, uint64_t length,
-               bool all)
-{
-  const uint64_t credit = w->credit;
-  bool sealed;
-
+  w->offset = offset;
+  w->length = length;
+  w->credit = wait ? ring_whole_pages (&ev->rings.writes, offset, length).length
+                   : 0;
+  wberr_watch (ev->config.errors, ev->fd);
   pthread_mutex_lock (&ev->rings.lock);
   worker_mark_active (&ev->worker);
-  sealed = rings_add_written (&ev->rings, offset, length, credit, r->mark);
-  w->credit = 0;
-  if (credit > 0)
-    flow_leave (&ev->rings.flow, credit);
-  claim_account (&ev->rings.claims, &w->claim);
-  /* Before anybody can take the window: it would spare what is being written.
-   */
-  if (all)
-    wberr_write_at (ev->config.errors, r, offset, 0);
-  if (sealed || flow_is_short (&ev->rings.flow))
+  if (w->credit > 0)
+    wait_for_credit (ev, w->credit);
+  if (ev->config.preserve)
+    claim_write (&ev->rings.claims, offset, length);
+  w->window = rings_add_write (&ev->rings, offset, length, w->credit);
+  if (ring_unstarted (&ev->rings.writes))
     worker_call (&ev->worker);
   rings_unlock (&ev->rings);
 }
 
 void
-evictor_wrote_through (struct evictor *ev, struct evictor_write *w)
+evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
 {
-  size_t nr, i;
-  const struct extent *ours = claim_ours (&w->claim, &nr);
-  bool sealed = false;
+  struct rings *rs = &ev->rings;
 
-  pthread_mutex_lock (&ev->rings.lock);
+  pthread_mutex_lock (&rs->lock);
   worker_mark_active (&ev->worker);
-  w->claim.accounted = true;
-  for (i = 0; i < nr; i++)
-    sealed |= rings_add_read (&ev->rings, ours[i].offset, ours[i].length);
-  if (sealed)
+  if (w->window &&
+      ring_unpin (&rs->writes, w->window, w->offset, w->length, done) == -1)
+    rs->claims.keep_all = true;
+  if (w->credit > 0)
+    flow_leave (&rs->flow, w->credit);
+  if (flow_is_short (&rs->flow) ||
+      (w->window && w->window->serial > 0 && w->window->pins == 0))
     worker_call (&ev->worker);
-  rings_unlock (&ev->rings);
+  rings_unlock (rs);
 }
 
 void
-evictor_is_on_disk (struct evictor *ev, const struct wberr_write *r)
+evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
+                    wberr_mark begun)
 {
   const uint64_t page_size = sysconf (_SC_PAGESIZE);
-  const uint64_t start = (r->range.offset + page_size - 1) / page_size;
-  const uint64_t end = extent_end (&r->range) / page_size;
+  const uint64_t start = (offset + page_size - 1) / page_size;
+  const uint64_t end = (offset + length) / page_size;
 
   pthread_mutex_lock (&ev->rings.lock);
-  if (start < end && wberr_now (ev->config.errors) == r->mark)
+  if (start < end && wberr_now (ev->config.errors) == begun)
     extent_set_remove (&ev->rings.claims.failed, start * page_size,
                        (end - start) * page_size);
-  rings_unlock (&ev->rings);
-}
-
-void
-evictor_write_ends (struct evictor *ev, struct evictor_write *w)
-{
-  if (w->credit == 0 && !w->claim.listed)
-    return;
-  pthread_mutex_lock (&ev->rings.lock);
-  if (!w->claim.accounted)
-    worker_mark_active (&ev->worker);
-  if (w->credit > 0) {
-    flow_hand_back (&ev->rings.flow, w->credit);
-    flow_leave (&ev->rings.flow, w->credit);
-    if (flow_is_short (&ev->rings.flow))
-      worker_call (&ev->worker);
-  }
-  claim_ends (&ev->rings.claims, &w->claim);
   rings_unlock (&ev->rings);
 }
 
@@ -473,27 +472,5 @@ evictor_flush_ends (struct evictor *ev, uint64_t covered)
   worker_empty_soon (&ev->worker);
   if (ring_is_flushed (&ev->rings.writes))
     worker_wake (&ev->worker);
-  rings_unlock (&ev->rings);
-}
-
-void
-evictor_failed (struct evictor *ev, int err, uint64_t offset, uint64_t length)
-{
-  struct extent e = ring_whole_pages (&ev->rings.reads, offset, length);
-  bool heard;
-
-  pthread_mutex_lock (&ev->rings.lock);
-  worker_mark_active (&ev->worker);
-  worker_take_role (&ev->worker);
-  rings_unlock (&ev->rings);
-  heard = writeback_collect_error (&ev->rings.wb) ||
-          !writeback_is_by_range (&ev->rings.wb);
-  pthread_mutex_lock (&ev->rings.lock);
-  /* Without room the request wrote nothing, unless it was writeback that
-   * found no room.
-   */
-  if (heard || (err != ENOSPC && err != EDQUOT))
-    claim_failed (&ev->rings.claims, e);
-  worker_leave_role (&ev->worker);
   rings_unlock (&ev->rings);
 }

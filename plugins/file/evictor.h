@@ -30,12 +30,11 @@ struct evictor_config {
   struct wberr *errors;    /* told of what is heard; has its own lock */
 };
 
-/* A piece of a request that makes pages dirty, or may bring some in.  Belongs
- * to the request's thread.
- */
+/* A write in progress.  Belongs to the request's thread. */
 struct evictor_write {
-  struct claim claim;
-  uint64_t credit; /* bytes that it may make dirty still */
+  struct window *window; /* pinned; NULL: there was no memory for one */
+  uint64_t offset, length;
+  uint64_t credit; /* bytes that it has a place for, or 0 */
 };
 
 /* Make the evictor of a disk.  "fd" becomes the evictor's own, also on
@@ -85,6 +84,14 @@ void evictor_count_soon (struct evictor *ev);
  */
 void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
 
+/* With preserve, around a read of [offset, offset+length) that brings pages
+ * into the page cache, or may do so: those that are ours are dropped in their
+ * turn. "ours" belongs to the request's thread.  length > 0.
+ */
+void evictor_read_begins (struct evictor *ev, struct extent_set *ours,
+                          uint64_t offset, uint64_t length);
+void evictor_read_ends (struct evictor *ev, struct extent_set *ours);
+
 /* Whether memory has, or may have, something at "offset" that the disk has not:
  * it is being written, or was and is not known to be on the disk.  The answer
  * is the same for the next *length bytes, which are made fewer accordingly.
@@ -97,38 +104,25 @@ bool evictor_may_have_newer (struct evictor *ev, uint64_t offset,
 
 /* ---- writing ---- */
 
-/* Before a request writes [offset, offset+length) into the page cache: wait
- * until it is its turn and there is room, and claim what is ours to drop.
- * length > 0 and <= window_size.
+/* Before a request writes [offset, offset+length) into the page cache: add it
+ * to a window, which is then neither started nor dropped until the write ends.
+ * With "wait", wait first until it is this writer's turn and there is room;
+ * without, it is for a page that zeroing makes dirty.  length > 0 and <=
+ * window_size.
  */
 void evictor_write_begins (struct evictor *ev, struct evictor_write *w,
-                           uint64_t offset, uint64_t length);
+                           uint64_t offset, uint64_t length, bool wait);
 
-/* The same for what needs no room: it is on the disk when it is over, or makes
- * a page or two dirty.
+/* The write ends, of which "done" bytes were written: fewer if it failed. */
+void evictor_write_ends (struct evictor *ev, struct evictor_write *w,
+                         uint64_t done);
+
+/* [offset, offset+length) was changed on the disk itself by a request that
+ * began at "begun".  What had failed there may be dropped again, unless
+ * something has failed since then.
  */
-void evictor_through_begins (struct evictor *ev, struct evictor_write *w,
-                             uint64_t offset, uint64_t length);
-
-/* After [offset, offset+length) of it was written: write it back and drop it in
- * its window's turn.  Then it is looked after by its window, and with "all"
- * nothing else is where "r", the request in progress, is.  length > 0.
- */
-void evictor_wrote (struct evictor *ev, struct evictor_write *w,
-                    struct wberr_write *r, uint64_t offset, uint64_t length,
-                    bool all);
-
-/* After all of it was written and is known to be on the disk, or was read. */
-void evictor_wrote_through (struct evictor *ev, struct evictor_write *w);
-
-/* All of "r" is on the disk, by FUA or because it has changed the disk itself.
- * So what had failed there may be dropped again, unless something failed since
- * it began.
- */
-void evictor_is_on_disk (struct evictor *ev, const struct wberr_write *r);
-
-/* It is over, whatever came of it. */
-void evictor_write_ends (struct evictor *ev, struct evictor_write *w);
+void evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
+                         wberr_mark begun);
 
 /* Around the fdatasync of a flush: what it covers is clean then, and is dropped
  * at once, but for a few small writes, which are dropped soon unless a request
@@ -136,12 +130,5 @@ void evictor_write_ends (struct evictor *ev, struct evictor_write *w);
  */
 uint64_t evictor_flush_begins (struct evictor *ev);
 void evictor_flush_ends (struct evictor *ev, uint64_t covered);
-
-/* [offset, offset+length) could not be put on the disk (FUA, zero, trim),
- * for the reason err, an errno value.  If it may be in memory only, it
- * stays there, as does all whose writeback is not known to have succeeded.
- */
-void evictor_failed (struct evictor *ev, int err, uint64_t offset,
-                     uint64_t length);
 
 #endif /* FILE_EVICTOR_H */

@@ -185,15 +185,17 @@ open_file (int dirfd, const char *name, bool readonly, bool *writable)
  * end of the file, wherever it is told to.
  */
 static int
-open_inherited (bool readonly, bool *writable)
+open_inherited (bool readonly, bool *writable, bool *shared)
 {
   int mode = fcntl (options.fd, F_GETFL) & O_ACCMODE;
   int fd;
 
   *writable = !readonly && mode != O_RDONLY;
   fd = reopen (options.fd, *writable ? O_RDWR : O_RDONLY);
-  if (fd == -1)
+  if (fd == -1) {
     fd = fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
+    *shared = true;
+  }
   if (fd >= 0 && (is_read_only_device (fd) || (fcntl (fd, F_GETFL) & O_APPEND)))
     *writable = false;
   return fd;
@@ -263,12 +265,12 @@ explain (int err)
 
 int
 exports_open (const char *export_name, bool readonly, char **name,
-              bool *writable)
+              bool *writable, bool *shared)
 {
   int fd = -1, r = 0, err;
   const char *why;
 
-  *writable = false;
+  *writable = *shared = false;
   if (options.source == SOURCE_DIR || options.source == SOURCE_DIRFD) {
     if (check_export_name (export_name) == -1)
       return -1;
@@ -291,7 +293,7 @@ exports_open (const char *export_name, bool readonly, char **name,
     fd = open_file (AT_FDCWD, options.path, readonly, writable);
     break;
   case SOURCE_FD:
-    fd = open_inherited (readonly, writable);
+    fd = open_inherited (readonly, writable, shared);
     break;
   default:
     fd = open_export (export_name, readonly, writable);

@@ -22,10 +22,11 @@ int exports_check (const char *key);
  * description that nothing else shares where that is possible; sets *name
  * to what messages should call it, to be freed by the caller; and
  * *writable, which is false if readonly was asked for or writing is not
- * permitted.  Returns -1 with nbdkit_error called and errno set.
+ * permitted; and *shared if the description could not be the caller's alone.
+ * Returns -1 with nbdkit_error called and errno set.
  */
 int exports_open (const char *export_name, bool readonly, char **name,
-                  bool *writable);
+                  bool *writable, bool *shared);
 
 /* List what a client may ask for.  Returns 0, or -1 with nbdkit_error
  * called.

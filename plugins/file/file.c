@@ -22,6 +22,7 @@
 #include "options.h"
 #include "reading.h"
 #include "stats.h"
+#include "unreported.h"
 #include "zero.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
@@ -39,6 +40,7 @@ file_unload (void)
   idle_stop ();
   device_forget_all ();
   direct_forget_buffer ();
+  unreported_forget_all ();
   options_free ();
 }
 
@@ -89,16 +91,16 @@ file_open (int readonly)
 {
   const char *export_name = nbdkit_export_name ();
   struct connection *c;
-  bool writable;
+  bool writable, shared;
   char *name;
   int fd;
 
   if (export_name == NULL)
     return NULL;
-  fd = exports_open (export_name, readonly, &name, &writable);
+  fd = exports_open (export_name, readonly, &name, &writable, &shared);
   if (fd == -1)
     return NULL;
-  c = connection_new (fd, writable, name);
+  c = connection_new (fd, writable, shared, name);
   free (name);
   return c;
 }

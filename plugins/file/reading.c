@@ -89,10 +89,10 @@ read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
               uint64_t start, uint64_t length, bool direct)
 {
   struct evictor *ev = c->disk->evictor;
-  struct evictor_write w;
+  struct extent_set ours;
   int r, err;
 
-  evictor_through_begins (ev, &w, start, length);
+  evictor_read_begins (ev, &ours, start, length);
   r = direct ? read_all (c, buf, count, offset, true) : -1;
   /* Before a direct read the kernel writes back what it has of the range.  If
    * that fails it is no error of the read: memory still has the data.
@@ -100,8 +100,7 @@ read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   if (r == -1)
     r = read_fully (c, buf, count, offset);
   err = errno;
-  evictor_wrote_through (ev, &w);
-  evictor_write_ends (ev, &w);
+  evictor_read_ends (ev, &ours);
   errno = err;
   return r;
 }

@@ -74,6 +74,8 @@ begin_window (struct ring *r)
   extent_set_clear (&w->partial);
   w->held = 0;
   w->requests = 0;
+  w->serial = 0;
+  w->pins = 0;
   w->started = false;
   w->epoch = UINT64_MAX;
   r->filling = w;
@@ -134,6 +136,7 @@ ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
     }
     return RING_NO_MEMORY;
   }
+  r->added_to = w;
   w->requests++;
   w->last = ++r->added;
   if (epoch < w->epoch)
@@ -199,9 +202,31 @@ ring_sealed_bytes (const struct ring *r)
 }
 
 struct window *
+ring_pin (struct ring *r)
+{
+  r->added_to->pins++;
+  return r->added_to;
+}
+
+int
+ring_unpin (struct ring *r, struct window *w, uint64_t offset, uint64_t length,
+            uint64_t done)
+{
+  struct extent rest;
+
+  w->pins--;
+  if (done == length)
+    return 0;
+  rest = ring_whole_pages (r, offset + done, length - done);
+  return extent_set_add (&w->partial, rest.offset, rest.length);
+}
+
+struct window *
 ring_oldest (const struct ring *r)
 {
-  return STAILQ_FIRST (&r->sealed);
+  struct window *w = STAILQ_FIRST (&r->sealed);
+
+  return w && w->pins == 0 ? w : NULL;
 }
 
 struct window *
@@ -210,7 +235,7 @@ ring_unstarted (const struct ring *r)
   struct window *w;
 
   STAILQ_FOREACH (w, &r->sealed, next) {
-    if (!w->started)
+    if (!w->started && w->pins == 0)
       return w;
   }
   return NULL;
@@ -229,7 +254,7 @@ ring_newest (const struct ring *r)
 struct window *
 ring_take (struct ring *r)
 {
-  struct window *w = STAILQ_FIRST (&r->sealed);
+  struct window *w = ring_oldest (r);
 
   if (w == NULL)
     return NULL;

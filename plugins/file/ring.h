@@ -38,10 +38,11 @@ struct window {
   struct extent_set set;     /* what was touched, page aligned */
   struct extent_set partial; /* pages of it that a request touched in part */
   uint64_t held;             /* bytes of it that count as the ring's */
-  uint64_t serial;           /* 1 for the first window sealed, 2, ... */
+  uint64_t serial;           /* 1 for the first sealed, 2, ...; 0: filling */
   uint64_t requests;         /* calls of ring_add that it absorbed */
   uint64_t last;             /* the last of them: the ring's "added" then */
   uint64_t epoch;            /* the least that ring_add was given for it */
+  unsigned pins;             /* requests that are writing to its pages */
   bool started;              /* for the user: writeback was started */
 };
 
@@ -59,6 +60,7 @@ struct ring {
   uint64_t page_size;
   uint64_t bytes;             /* held by all windows */
   struct window *filling;     /* NULL until the next ring_add */
+  struct window *added_to;    /* by the last ring_add that succeeded */
   struct window_queue sealed; /* oldest first */
   struct window_queue taken;  /* held by callers */
   struct window_queue free;
@@ -120,8 +122,21 @@ bool ring_is_flushed (const struct ring *r);
 /* Bytes of all windows but the filling one. */
 uint64_t ring_sealed_bytes (const struct ring *r);
 
-/* Oldest sealed window, or NULL, and the oldest that is not started.  They stay
- * in the ring, unchanged until they are taken.
+/* A request will write to the pages of the extent that was added last: the
+ * window is pinned, and neither started nor dropped, until it is unpinned.
+ */
+struct window *ring_pin (struct ring *r);
+
+/* The request has written "done" bytes of [offset, offset+length) of the disk.
+ * Returns 0, or -1 with errno ENOMEM: the window cannot remember which pages
+ * were not wholly written.
+ */
+int ring_unpin (struct ring *r, struct window *w, uint64_t offset,
+                uint64_t length, uint64_t done);
+
+/* Oldest sealed window, or NULL if there is none or it is pinned; and the
+ * oldest that is neither started nor pinned.  They stay in the ring, unchanged
+ * until they are taken.
  */
 struct window *ring_oldest (const struct ring *r);
 struct window *ring_unstarted (const struct ring *r);

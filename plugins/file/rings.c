@@ -37,7 +37,6 @@ rings_init (struct rings *rs, int fd, const char *name,
   rs->claims.preserve = config->preserve;
   rs->claims.fd = fd;
   rs->claims.pages = config->pages;
-  rs->claims.errors = config->errors;
   rs->claims.lock = &rs->lock;
   rs->claims.reads = &rs->reads;
   rs->claims.writes = &rs->writes;
@@ -49,6 +48,8 @@ rings_init (struct rings *rs, int fd, const char *name,
   rs->wb.pages = config->pages;
   rs->wb.errors = config->errors;
   rs->wb.stats = config->stats;
+  rs->wb.seen = &rs->seen;
+  atomic_init (&rs->seen, wberr_now (config->errors));
   writeback_init (&rs->wb);
   sweep_init (&rs->sweep);
 }
@@ -73,10 +74,12 @@ drop_window (struct rings *rs, const struct window *w, const char *kind)
 
   rings_unlock (rs);
   if (overflowed)
-    nbdkit_error ("%s: more than %d ranges must be kept in the page cache, or "
-                  "there is no memory to remember them: from now on nothing of "
-                  "it is dropped; close all its clients to begin anew",
-                  rs->name, MAX_KEPT);
+    nbdkit_error (
+      "%s: there is no memory to record what must be kept in the "
+      "page cache (up to %d ranges): nothing of this disk is dropped "
+      "until it is idle, or if writeback failed, until its clients "
+      "have disconnected",
+      rs->name, MAX_KEPT);
   if (!w->started) /* which told of it */
     writeback_debug (&rs->wb, "sealed", kind, w);
   writeback_drop (&rs->wb, &w->set);
@@ -171,7 +174,7 @@ evict_written (struct rings *rs)
   count_window (rs, w);
   extent_set_init (&all, SIZE_MAX);
   if (extent_set_copy (&all, &w->set) == -1) /* not to know what failed */
-    rs->claims.keep_all = true;
+    rs->claims.keep_for_good = true;
   /* What was written again since is waited for with its new window: it would be
    * written back twice.
    */
@@ -385,14 +388,17 @@ rings_add_read (struct rings *rs, uint64_t offset, uint64_t length)
   bool sealed = false;
 
   size_windows (rs);
-  extent_set_remove (&rs->claims.loose, offset, length);
   while (length > 0) {
     const uint64_t size = rs->reads.window_size;
     uint64_t n = size - offset % size;
+    enum ring_result result;
 
     if (n > length)
       n = length;
-    sealed |= add (rs, &rs->reads, offset, n, 0) == RING_SEALED;
+    result = add (rs, &rs->reads, offset, n, 0);
+    if (result != RING_NO_MEMORY)
+      extent_set_remove (&rs->claims.loose, offset, n);
+    sealed |= result == RING_SEALED;
     offset += n;
     length -= n;
   }
@@ -403,16 +409,17 @@ rings_add_read (struct rings *rs, uint64_t offset, uint64_t length)
   return sealed;
 }
 
-bool
-rings_add_written (struct rings *rs, uint64_t offset, uint64_t length,
-                   uint64_t credit, wberr_mark begun)
+struct window *
+rings_add_write (struct rings *rs, uint64_t offset, uint64_t length,
+                 uint64_t credit)
 {
   const uint64_t before = rs->writes.bytes;
+  const wberr_mark now = wberr_now (rs->config->errors);
   enum ring_result result;
   uint64_t used;
 
   size_windows (rs);
-  result = add (rs, &rs->writes, offset, length, begun);
+  result = add (rs, &rs->writes, offset, length, now);
   if (result == RING_NO_MEMORY) /* a sweep would not know of it */
     rs->claims.keep_all = true;
   used = rs->writes.bytes - before;
@@ -420,39 +427,54 @@ rings_add_written (struct rings *rs, uint64_t offset, uint64_t length,
     flow_charge (&rs->flow, used - credit);
   else
     flow_hand_back (&rs->flow, credit - used);
-  return result == RING_SEALED;
+  return result == RING_NO_MEMORY ? NULL : ring_pin (&rs->writes);
 }
 
 /* ---- emptying; role and lock are held ---- */
 
-/* Large folios that span windows, made by large FUA requests, could not be
- * dropped with any of them, and have gathered here: so first, all that is
- * together is dropped together.  Meanwhile they are as if a request was working
- * on them.
+/* Large folios that span windows could not be dropped with any of them, and
+ * have gathered here: so first, all that is together is dropped together.  They
+ * stay in "loose" until they are in a window.
  */
 static void
 drop_loose (struct rings *rs)
 {
-  struct claim c = { .ours = rs->claims.loose, .listed = true };
   struct extent_set safe;
   size_t i;
 
   if (rs->claims.loose.nr == 0)
     return;
-  extent_set_init (&rs->claims.loose, MAX_KEPT);
-  LIST_INSERT_HEAD (&rs->claims.writing, &c, others);
   extent_set_init (&safe, MAX_KEPT);
-  if (extent_set_union (&safe, &c.ours) == 0 &&
+  if (extent_set_copy (&safe, &rs->claims.loose) == 0 &&
       claim_spare_unsafe (&rs->claims, &safe, NULL) == 0) {
     rings_unlock (rs);
     writeback_drop (&rs->wb, &safe);
     pthread_mutex_lock (&rs->lock);
+    for (i = 0; i < safe.nr; i++)
+      rings_add_read (rs, safe.v[i].offset, safe.v[i].length);
   }
-  for (i = 0; i < safe.nr; i++)
-    rings_add_read (rs, safe.v[i].offset, safe.v[i].length);
-  LIST_REMOVE (&c, others);
   extent_set_free (&safe);
-  extent_set_free (&c.ours);
+}
+
+/* Without memory to record a write, nothing was dropped.  Once all is on the
+ * disk that is no longer needed.
+ */
+static void
+sync_unrecorded (struct rings *rs)
+{
+  const wberr_mark before = wberr_now (rs->config->errors);
+  int err;
+
+  if (!rs->claims.keep_all || !ring_is_empty (&rs->writes))
+    return;
+  rs->claims.keep_all = false; /* a write from now on may set it again */
+  rings_unlock (rs);
+  err = writeback_sync (&rs->wb);
+  pthread_mutex_lock (&rs->lock);
+  if (err || wberr_now (rs->config->errors) != before)
+    rs->claims.keep_for_good = true;
+  else if (!rs->claims.keep_all)
+    rs->claims.keep_told = false;
 }
 
 void
@@ -475,9 +497,7 @@ rings_empty (struct rings *rs)
   last = rs->reads.serial;
   while (ring_oldest (&rs->reads) && ring_oldest (&rs->reads)->serial <= last)
     evict_read (rs);
-  rings_unlock (rs);
-  writeback_collect_error (&rs->wb);
-  pthread_mutex_lock (&rs->lock);
+  sync_unrecorded (rs);
   rs->stubborn = 0;
   begin_sweep (rs, true);
 }

@@ -26,7 +26,7 @@ struct rings {
 
   _Atomic int64_t reading; /* bytes of reads in progress */
 
-  pthread_mutex_t lock; /* guards all below, but for the last two */
+  pthread_mutex_t lock; /* guards all below, but for the last three */
 
   struct ring reads;    /* read, or known to be on the disk */
   struct ring writes;   /* to be written back */
@@ -38,6 +38,8 @@ struct rings {
   uint64_t stubborn;       /* bytes over the allowance that would not go */
   bool writers_turn;       /* if they wait, they are next */
   bool sweeps_turn;        /* if one goes on, its next piece is */
+
+  _Atomic wberr_mark seen; /* errors that the evictor knows of */
 
   /* Of who has the role of evictor, which these calls need, if they say so. */
   struct writeback wb;
@@ -68,12 +70,12 @@ rings_unlock (struct rings *rs)
  */
 bool rings_add_read (struct rings *rs, uint64_t offset, uint64_t length);
 
-/* Add what was written to the ring of writes, for which "credit" bytes of
- * credit were taken: the rest is handed back.  Returns the same.  "begun" is
- * when the request began.
+/* Add what is about to be written to the ring of writes, for which "credit"
+ * bytes of credit were taken: the rest is handed back.  Returns the window,
+ * which is pinned, or NULL without memory.
  */
-bool rings_add_written (struct rings *rs, uint64_t offset, uint64_t length,
-                        uint64_t credit, wberr_mark begun);
+struct window *rings_add_write (struct rings *rs, uint64_t offset,
+                                uint64_t length, uint64_t credit);
 
 /* Do the most urgent thing that there is to do.  Returns false if there is
  * nothing.  Role held.

@@ -1,17 +1,17 @@
-/* Writeback errors of a disk: each is told once to every connection.
+/* Writeback errors of a disk: each fails one flush of every connection.
  *
- * The kernel tells of a failed writeback once on each open file
- * description (errseq_t, Linux 4.13): on whichever call hears it first,
- * be it fdatasync, a write with RWF_DSYNC, or sync_file_range with a WAIT
- * flag.  So a flush cannot rely on its connection's description, whose
- * report a FUA write may have used up.  The disk has a description for
- * nothing but listening, the witness, from which no error can be hidden.
+ * The kernel reports a failed writeback once on each open file description
+ * (errseq_t, Linux 4.13), and to a description that is opened later only if
+ * nobody has seen it yet.  A connection flushes on a description of its own, so
+ * it gets these reports from the kernel.  Two kinds would not reach it: what
+ * the evictor's description has seen before the connection was opened, and a
+ * device that could not empty its cache, which the kernel reports to one caller
+ * only. Both are recorded here.
  *
- * A witness may be deaf: on overlayfs sync_file_range looks at the overlay's
- * own inode, which has neither pages nor errors.  Or there is none, because
- * the file may not be opened again.  So one that never heard anything is not
- * believed when others do: what they hear is noted, at the price of telling
- * of some errors twice.
+ * To tell a new error of pages from one that is recorded already, the record
+ * has an error descriptor, which is asked only when another description has
+ * reported an error.  So it uses up no report that somebody else needs.  With
+ * cache=default there is none, and nothing is seen before a client's flush.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -24,163 +24,99 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
-#include "extent_set.h"
-
-/* A place in the history of errors: how many were noted so far in the upper
- * bits, the errno of the latest in the lower 16.  Later ones are greater.
+/* A place in the history of errors: the number of errors recorded so far in the
+ * upper bits, the errno of the latest in the lower 16.  Later ones are greater.
  */
 typedef uint64_t wberr_mark;
 
-/* A request that makes data dirty, while it is in progress.  Belongs to the
- * request's thread.
- */
-struct wberr_write {
-  TAILQ_ENTRY (wberr_write) others; /* guarded by the lock of wberr */
-  struct extent range; /* bytes, being written now: the same lock */
-  uint64_t serial;     /* constant: counts up in the order of beginning */
-  wberr_mark mark;     /* when it began */
-  bool fua;            /* tells of its errors by itself */
-};
-
-/* A system call in progress that may use up what a description has to tell.
- * Belongs to the request's thread.
- */
-struct wberr_listener {
-  TAILQ_ENTRY (wberr_listener) others; /* guarded by the lock of wberr */
-  uint64_t serial;                     /* this and below: constant */
-  int fd;
-  bool listed; /* there is no need to, if the witness hears it all */
-};
-
 struct wberr {
-  int witness;               /* descriptor, or -1; constant */
-  atomic_bool witness_hears; /* known to: it is not deaf */
-  pthread_mutex_t asking;    /* held while the witness is asked, which waits
-                              * for nothing: what it hears is noted before
-                              * others ask */
-  _Atomic wberr_mark latest; /* changed with the lock, read without */
-  _Atomic wberr_mark told;   /* value of "latest" last told to a flush */
+  pthread_mutex_t lock; /* guards fd, and all changes of the two marks */
+  int fd;               /* the error descriptor, or -1 */
+  atomic_bool watched;  /* fd was opened, or could not be */
+  _Atomic wberr_mark latest;
+  _Atomic wberr_mark reported; /* value of "latest" when a client was last told
+                                * of an error */
 
-  pthread_mutex_t lock;     /* guards all below; inside all other locks */
-  uint64_t suspects;        /* serial of the last write begun when "latest"
-                             * was noted */
-  uint64_t write_serial;    /* of the write that began last */
-  uint64_t listener_serial; /* of the listener that began last */
-  TAILQ_HEAD (, wberr_write) writes;       /* in progress, oldest first */
-  TAILQ_HEAD (, wberr_listener) listeners; /* the same */
-  pthread_cond_t quiet;                    /* a listener has ended */
+  /* Descriptors that could not be reopened share one description, on which the
+   * kernel reports an error once for all of them.  Calls that may get the
+   * report take turns then.
+   */
+  bool shared; /* constant */
+  pthread_mutex_t turn;
 };
 
-/* A connection's place in the history of errors. */
-typedef _Atomic wberr_mark wberr_cursor;
+/* What one connection was told.  All fields are atomic. */
+struct wberr_client {
+  _Atomic wberr_mark
+    told;              /* its flushes have failed for all errors up to this */
+  atomic_uint reports; /* errors that the kernel reported to its flushes */
+  atomic_uint ended;   /* writes of this connection */
+  atomic_int owed;     /* errno for which one more flush fails, or 0 */
+};
 
-/* The errno value of a writeback error that the description of "fd" has
- * not been told of yet, or 0.  Afterwards it has.  Waits for nothing.
+/* Begin the record of a disk.  "pending" is the errno of an error that no
+ * client was told of when the disk was last closed, or 0.
  */
-int wberr_ask (int fd);
-
-/* Begin without errors.  "witness" is an open file description of the
- * disk that nothing else uses, and becomes our own; or -1 if there is
- * none to be had.
- */
-void wberr_init (struct wberr *e, int witness);
+void wberr_init (struct wberr *e, int pending, bool shared);
 void wberr_free (struct wberr *e);
 
-/* It is known from elsewhere that sync_file_range acts on this file: the
- * witness, if there is one, hears of all errors of writeback, and is believed.
+/* Open the error descriptor on the file behind "fd", unless that was done.  To
+ * be called before something is written that an evictor waits for.
  */
-void wberr_trust_witness (struct wberr *e);
+void wberr_watch (struct wberr *e, int fd);
 
-/* Ask the witness, and note what it heard.  Does not wait for the disk.
- * To be called before the functions below, if they should be up to date.
- * Returns whether there was an error that had not been noted.
+/* A call has reported the writeback error err, an errno value.  "seen" is the
+ * place up to which the caller knew of errors; it is moved to the latest one.
+ * The error is recorded unless it can be explained by one that the caller did
+ * not know of.
  */
-bool wberr_listen (struct wberr *e);
+void wberr_observed (struct wberr *e, _Atomic wberr_mark *seen, int err);
 
-/* Note an error of which the kernel tells nobody else. */
-void wberr_note (struct wberr *e, int err);
-
-/* Around a system call on "fd", other than a flush's, that waits for writeback
- * or may otherwise report its errors.  "err" is what it reported, an errno
- * value, or 0.  It is noted, unless the witness hears of it or surely did
- * before.  With "cursor", not NULL, it is one of a whole sync on behalf of a
- * connection: if that was told of all that was noted, this is about something
- * else than pages (a device that could not empty its cache, say), which no
- * witness hears.
+/* fdatasync(2), and wberr_observed if it fails.  Returns 0 or an errno value.
+ * Blocks until all that was written is on the disk.
  */
-void wberr_listening_begins (struct wberr *e, struct wberr_listener *l, int fd);
-void wberr_listening_ends (struct wberr *e, struct wberr_listener *l, int err,
-                           const wberr_cursor *cursor);
+int wberr_sync (struct wberr *e, int fd, _Atomic wberr_mark *seen);
 
-/* A call on "fd" has reported no error.  Another call may have used up the
- * report, so wait until those that are in progress have noted what they hear:
- * for the disk, that is.  Those on other descriptors are waited for only where
- * these may share a description.  Waits for nothing where the witness hears.
+/* Take the turn on a shared description, around another call that may report an
+ * error, and wberr_observed.  Does nothing where descriptions are not shared.
  */
-void wberr_wait_for_listeners (struct wberr *e, int fd);
+void wberr_turn_begins (struct wberr *e);
+void wberr_turn_ends (struct wberr *e);
 
-/* Where a new connection starts: after the latest error, or just before
- * it if no flush was told of it yet, as errseq_sample() has it.
+/* Now, and the errno of the latest error recorded since a mark, or 0. */
+wberr_mark wberr_now (const struct wberr *e);
+int wberr_since (const struct wberr *e, wberr_mark mark);
+
+/* The errno of the latest error if no client was told of it, or 0. */
+int wberr_unreported (const struct wberr *e);
+
+/* ---- a connection ---- */
+
+/* A connection begins.  Its first flush fails if there is an error that no
+ * client was told of.
  */
-wberr_mark wberr_sample (struct wberr *e);
+void wberr_client_init (struct wberr *e, struct wberr_client *c);
 
-/* Returns the errno of the latest error that is past the cursor, and
- * moves the cursor behind it, or returns 0.  Of two threads with one
- * cursor only one is told.
+/* Around each write, before it is acknowledged.  If a flush fails meanwhile the
+ * error may be about this write, which that flush did not cover, and the kernel
+ * will not report it again: so the next flush fails, too.
  */
-int wberr_next (struct wberr *e, wberr_cursor *cursor);
+unsigned wberr_write_begins (struct wberr_client *c);
+void wberr_write_ends (struct wberr_client *c, unsigned begun);
 
-/* Now, and the errno of the latest error noted since a mark, or 0.  A FUA
- * request fails for errors while it was in progress, since they may be about
- * its own data, whoever else was told.
+/* Flush: fdatasync(2) on the connection's own "fd".  Returns 0, or the errno
+ * value of an error that the client is to be told of.
  */
-wberr_mark wberr_now (struct wberr *e);
-int wberr_since (struct wberr *e, wberr_mark mark);
+int wberr_flush (struct wberr *e, struct wberr_client *c, int fd);
 
-/* A request begins to make "length" bytes at "offset" dirty, which may be 0,
- * goes on elsewhere, and ends: it is acknowledged, or has failed.  "fua": it
- * tells its client of all errors until it ends.
+/* Make the data of a request with FUA durable: fdatasync(2) on "fd", which was
+ * opened for this request alone before its write, so that the report is not
+ * used up for a flush, or is -1 if that was not possible.  "begun" is wberr_now
+ * of that time, "flush_fd" is the connection's descriptor.  Returns 0 or an
+ * errno value.
  */
-void wberr_write_begins (struct wberr *e, struct wberr_write *w,
-                         uint64_t offset, uint64_t length, bool fua);
-void wberr_write_at (struct wberr *e, struct wberr_write *w, uint64_t offset,
-                     uint64_t length);
-void wberr_write_ends (struct wberr *e, struct wberr_write *w);
-
-/* Add the whole pages of all writes in progress to "set".  Returns as
- * extent_set_add.
- */
-int wberr_add_writes (struct wberr *e, struct extent_set *set);
-
-/* Whether one of them is to [offset, offset+length). */
-bool wberr_is_written (struct wberr *e, uint64_t offset, uint64_t length);
-
-/* A flush of one connection: what happens around its fdatasync. */
-struct wberr_flush {
-  struct wberr_listener listener;
-  uint64_t oldest; /* serial of the oldest write that it need not cover */
-};
-
-/* The flush begins: to be called before fdatasync on "fd". */
-void wberr_flush_begins (struct wberr *e, struct wberr_flush *f, int fd);
-
-/* The flush ends.  "err" is what fdatasync reported, an errno value, or 0.
- * Returns the errno that the client should be told of, or 0; the connection's
- * cursor goes on accordingly.
- *
- * A write that was in progress when an error was noted may have lost pages,
- * and the kernel will not tell again.  It was not acknowledged then, so the
- * flush that is told now may not have been about it: then the next flush
- * fails once more, until one begins after all such writes have ended.
- *
- * Waits as wberr_wait_for_listeners.
- */
-int wberr_flush_ends (struct wberr *e, struct wberr_flush *f,
-                      wberr_cursor *cursor, int err);
-
-/* The errno of the latest error if no flush was told of it, or 0. */
-int wberr_untold (struct wberr *e);
+int wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd,
+                    int flush_fd, wberr_mark begun);
 
 #endif /* FILE_WBERR_H */

@@ -132,7 +132,7 @@ writeback_start (struct writeback *wb, struct window *w)
   if (is_about_data (wb, err)) {
     const struct extent e = span (&w->set);
 
-    wberr_note (wb->errors, err);
+    wberr_observed (wb->errors, wb->seen, err);
     report (wb, err, &e);
   }
 }
@@ -166,57 +166,43 @@ wait_for_extents (struct writeback *wb, const struct extent_set *s,
   return err;
 }
 
-/* Wait until all that was written so far is on the disk.  Returns 0 or an errno
- * value.
- */
-static int
-sync_disk (struct writeback *wb)
-{
-  return fdatasync (wb->fd) == -1 ? errno : 0;
-}
-
 int
 writeback_wait (struct writeback *wb, const struct window *w,
                 writeback_progress *progress, void *arg)
 {
   const uint64_t begin = stats_now (wb->stats);
   struct extent where = { 0, 0 };
-  struct wberr_listener l;
   int err = 0;
 
   if (w->set.nr == 0)
     return 0;
   writeback_learn (wb, &w->set);
-  wberr_listening_begins (wb->errors, &l, wb->fd);
-  if (writeback_is_by_range (wb))
+  if (writeback_is_by_range (wb)) {
+    wberr_turn_begins (wb->errors);
     err = wait_for_extents (wb, &w->set, &where, progress, arg);
+    if (err)
+      wberr_observed (wb->errors, wb->seen, err);
+    wberr_turn_ends (wb->errors);
+  }
   /* It may have turned out to be useless. */
   if (err == 0 && !writeback_is_by_range (wb)) {
-    err = sync_disk (wb);
+    err = wberr_sync (wb->errors, wb->fd, wb->seen);
     where = span (&w->set);
   }
-  wberr_listening_ends (wb->errors, &l, err, NULL);
-  wberr_wait_for_listeners (wb->errors, wb->fd);
   stats_add_time (wb->stats, STATS_WRITEBACK_WAITS, begin);
   if (err)
     report (wb, err, &where);
   return err;
 }
 
-bool
-writeback_collect_error (struct writeback *wb)
+int
+writeback_sync (struct writeback *wb)
 {
-  struct wberr_listener l;
-  int err;
+  int err = wberr_sync (wb->errors, wb->fd, wb->seen);
 
-  if (!writeback_is_by_range (wb))
-    return false;
-  wberr_listening_begins (wb->errors, &l, wb->fd);
-  err = wberr_ask (wb->fd);
-  wberr_listening_ends (wb->errors, &l, err, NULL);
   if (err)
     report (wb, err, NULL);
-  return err != 0;
+  return err;
 }
 
 /* ---- dropping ---- */
@@ -243,9 +229,6 @@ writeback_learn (struct writeback *wb, const struct extent_set *s)
   if (s->nr == 0)
     return;
   pagecache_learn (wb->pages, wb->fd, s->v[0].offset, s->v[0].length);
-  /* Whoever sees the pages of this file hears of its errors too. */
-  if (atomic_load (&wb->pages->count) == PROVEN)
-    wberr_trust_witness (wb->errors);
 }
 
 /* ---- whether waiting by range is enough ---- */
@@ -302,17 +285,13 @@ try_sync (struct writeback *wb, writeback_spare *spare, void *arg,
 {
   const wberr_mark mark = wberr_now (wb->errors);
   const uint64_t before = left->bytes;
-  struct wberr_listener l;
-  int err;
+  int err = wberr_sync (wb->errors, wb->fd, wb->seen);
 
-  wberr_listening_begins (wb->errors, &l, wb->fd);
-  err = sync_disk (wb);
-  wberr_listening_ends (wb->errors, &l, err, NULL);
-  wberr_wait_for_listeners (wb->errors, wb->fd);
   if (err)
     report (wb, err, &left->v[0]);
   if (err || wberr_now (wb->errors) != mark) { /* or another has heard it */
-    extent_set_union (failed, left);
+    *failed = *left;
+    extent_set_init (left, MAX_KEPT);
     return;
   }
   drop_again (wb, spare, arg, left);

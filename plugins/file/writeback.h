@@ -30,9 +30,10 @@ struct writeback {
   /* Constant.  They belong to others. */
   int fd; /* a description that nothing else uses */
   const char *name;
-  struct pagecache *pages; /* has its own atomics */
-  struct wberr *errors;    /* has its own locks */
-  struct stats *stats;     /* has its own atomics; may be NULL */
+  struct pagecache *pages;  /* has its own atomics */
+  struct wberr *errors;     /* has its own locks */
+  _Atomic wberr_mark *seen; /* errors that the evictor knows of */
+  struct stats *stats;      /* has its own atomics; may be NULL */
 
   unsigned windows_to_look; /* windows until one is looked at */
   unsigned good_looks;      /* in a row: it was gone when it was dropped */
@@ -64,10 +65,10 @@ void writeback_start (struct writeback *wb, struct window *w);
 int writeback_wait (struct writeback *wb, const struct window *w,
                     writeback_progress *progress, void *arg);
 
-/* Hear of an error that no window has reported yet, waiting for nothing.
- * Returns whether there was one.
+/* Wait until all that was written so far is on the disk.  Returns as
+ * writeback_wait.
  */
-bool writeback_collect_error (struct writeback *wb);
+int writeback_sync (struct writeback *wb);
 
 /* Drop the clean pages of a set. */
 void writeback_drop (struct writeback *wb, const struct extent_set *s);

@@ -136,7 +136,6 @@ try_method (struct connection *c, atomic_bool *can, method *do_it,
   errno = err;
   nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
                 c->disk->name, what, count, offset);
-  connection_failed (c, err, count, offset);
   errno = err;
   return FAILED;
 }
@@ -145,7 +144,6 @@ try_method (struct connection *c, atomic_bool *can, method *do_it,
 struct request {
   uint64_t offset, count;
   bool may_trim, fast, fua;
-  struct wberr_write write; /* from before the change to its end */
 };
 
 static enum result
@@ -189,30 +187,60 @@ climb_to_trim (struct connection *c, const struct request *rq, uint64_t offset,
   return r;
 }
 
+/* The partial pages at the ends of a range that is zeroed or trimmed, to which
+ * the kernel writes zeroes.  It drops those that lie wholly in the range.
+ */
+struct edges {
+  unsigned nr;
+  struct evictor_write write[2];
+};
+
+static void
+edges_begin (struct connection *c, struct edges *e, uint64_t offset,
+             uint64_t count)
+{
+  const uint64_t page_size = sysconf (_SC_PAGESIZE);
+  const uint64_t end = offset + count;
+  struct evictor *ev = c->disk->evictor;
+
+  e->nr = 0;
+  if (ev == NULL)
+    return;
+  if (offset % page_size)
+    evictor_write_begins (ev, &e->write[e->nr++], offset, 1, false);
+  if (end % page_size)
+    evictor_write_begins (ev, &e->write[e->nr++], end - 1, 1, false);
+}
+
+static void
+edges_end (struct connection *c, struct edges *e, bool done)
+{
+  unsigned i;
+
+  for (i = 0; i < e->nr; i++)
+    evictor_write_ends (c->disk->evictor, &e->write[i], done);
+}
+
 /* Do without writing what one of the ladders can do. */
 static enum result
-change (struct connection *c, struct request *rq,
+change (struct connection *c, const struct request *rq,
         enum result (*climb) (struct connection *c, const struct request *rq,
                               uint64_t offset, uint64_t count),
         uint64_t offset, uint64_t count)
 {
   struct disk *d = c->disk;
+  const wberr_mark begun = wberr_now (&d->errors);
   struct edges edges;
   enum result r;
   int err;
 
   extent_map_change_begins (&d->map);
-  wberr_write_at (&d->errors, &rq->write, offset, count);
-  connection_zero_begins (c, &edges, count, offset);
+  edges_begin (c, &edges, offset, count);
   r = climb (c, rq, offset, count);
   err = errno;
-  if (r == DONE) {
-    if (d->evictor)
-      evictor_is_on_disk (d->evictor, &rq->write);
-    connection_zeroed (c, &edges, count, offset, false, &rq->write);
-  }
-  connection_zero_ends (c, &edges);
-  wberr_write_at (&d->errors, &rq->write, offset, 0);
+  if (r == DONE && d->evictor)
+    evictor_is_on_disk (d->evictor, offset, count, begun);
+  edges_end (c, &edges, r == DONE);
   extent_map_change_ends (&d->map);
   errno = err;
   return r;
@@ -243,19 +271,9 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   return 0;
 }
 
-/* The request was done.  With FUA, put it on the disk now. */
-static int
-finish (struct connection *c, struct request *rq)
-{
-  struct edges none = { .nr = 0 };
-
-  return connection_zeroed (c, &none, rq->count, rq->offset, rq->fua,
-                            &rq->write);
-}
-
 /* On a block device the methods take whole sectors.  The rest is written. */
 static int
-zero (struct connection *c, struct request *rq)
+zero (struct connection *c, const struct request *rq)
 {
   const uint64_t sector = c->disk->sector_size, end = rq->offset + rq->count;
   uint64_t from = (rq->offset + sector - 1) / sector * sector;
@@ -275,33 +293,31 @@ zero (struct connection *c, struct request *rq)
   if (write_zeroes (c, rq->offset, from - rq->offset) == -1 ||
       write_zeroes (c, to, end - to) == -1)
     return -1;
-  return finish (c, rq);
+  return 0;
 }
 
 /* A hint, so it need not be done. */
 static int
-trim (struct connection *c, struct request *rq)
+trim (struct connection *c, const struct request *rq)
 {
-  switch (change (c, rq, climb_to_trim, rq->offset, rq->count)) {
-  case DONE:
-    return finish (c, rq);
-  case NEXT:
-    return 0;
-  default:
-    return -1;
-  }
+  return change (c, rq, climb_to_trim, rq->offset, rq->count) == FAILED ? -1
+                                                                        : 0;
 }
 
-/* What fails before it is all over is not promised to anybody. */
 static int
-in_progress (struct connection *c, struct request *rq,
-             int (*do_it) (struct connection *c, struct request *rq))
+carry_out (struct connection *c, const struct request *rq,
+           int (*do_it) (struct connection *c, const struct request *rq))
 {
+  const unsigned begun = wberr_write_begins (&c->errors);
+  struct fua fua;
   int r;
 
-  wberr_write_begins (&c->disk->errors, &rq->write, rq->offset, 0, rq->fua);
+  if (rq->fua)
+    connection_fua_begins (c, &fua);
   r = do_it (c, rq);
-  wberr_write_ends (&c->disk->errors, &rq->write);
+  if (rq->fua)
+    r = connection_fua_ends (c, &fua, r == -1);
+  wberr_write_ends (&c->errors, begun);
   return r;
 }
 
@@ -317,7 +333,7 @@ zero_range (struct connection *c, uint32_t count, uint64_t offset,
     .fua = fua,
   };
 
-  return in_progress (c, &rq, zero);
+  return carry_out (c, &rq, zero);
 }
 
 int
@@ -325,5 +341,5 @@ zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
 {
   struct request rq = { .offset = offset, .count = count, .fua = fua };
 
-  return in_progress (c, &rq, trim);
+  return carry_out (c, &rq, trim);
 }

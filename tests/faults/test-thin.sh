@@ -60,7 +60,7 @@ for cache in none preserve default; do
     if [ $first = client ]; then stop_nbdkit; else has_ended; fi
     # With cache=default the kernel has not written it back by then.
     if [ "$cache" != default ]; then
-      grep -q 'left without a flush' "$tmp/log" ||
+      grep -q 'disconnected without flushing' "$tmp/log" ||
         fail "cache=$cache, $first first: nothing in the log"
       grep -Eq "$fs/disk: writing back [0-9]+ bytes at offset [0-9]+" \
         "$tmp/log" || fail "cache=$cache: the log does not say where"

@@ -178,19 +178,6 @@ __wrap_pwrite (int fd, const void *buf, size_t count, off_t offset)
   return __real_pwrite (fd, buf, count, offset);
 }
 
-ssize_t __wrap_pwritev2 (int fd, const struct iovec *iov, int nr, off_t offset,
-                         int flags);
-
-/* The plugin gives it one buffer, and RWF_DSYNC. */
-ssize_t
-__wrap_pwritev2 (int fd, const struct iovec *iov, int nr, off_t offset,
-                 int flags)
-{
-  ssize_t r = __wrap_pwrite (fd, iov->iov_base, iov->iov_len, offset);
-
-  return r >= 0 && tells (fd) ? -1 : r;
-}
-
 int __wrap_fdatasync (int fd);
 
 int

@@ -1,0 +1,70 @@
+/* Retry: writing once more what could not be written, when its last client has
+ * left without being told.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <stdbool.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "reopen.h"
+#include "retry.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define MOST_BYTES (UINT64_C (256) << 20)
+
+/* Make the pages of a range dirty, with the data that they hold.  Pages beyond
+ * the end of the file fail the call, and raise no SIGBUS.
+ */
+static void
+make_dirty (int fd, const struct extent *e)
+{
+  void *map = mmap (NULL, e->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                    e->offset);
+
+  if (map == MAP_FAILED)
+    return;
+  madvise (map, e->length, MADV_POPULATE_WRITE);
+  munmap (map, e->length);
+}
+
+/* Write all dirty pages of the file, and wait for them.  FIEMAP does so without
+ * using up the kernel's report of an error, as fdatasync(2) would.
+ */
+static void
+write_and_wait (int fd)
+{
+  struct fiemap m = { .fm_length = FIEMAP_MAX_OFFSET,
+                      .fm_flags = FIEMAP_FLAG_SYNC };
+
+  if (ioctl (fd, FS_IOC_FIEMAP, &m) == -1)
+    sync_file_range (fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
+void
+retry_write (int fd, const struct extent_set *failed)
+{
+  int own = reopen (fd, O_RDWR);
+  uint64_t bytes = 0;
+  size_t i;
+
+  if (own == -1)
+    return;
+  for (i = 0; i < failed->nr && bytes < MOST_BYTES; i++) {
+    make_dirty (own, &failed->v[i]);
+    bytes += failed->v[i].length;
+  }
+  write_and_wait (own);
+  close (own);
+}

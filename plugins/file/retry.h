@@ -1,0 +1,26 @@
+/* Retry: writing once more what could not be written, when its last client has
+ * left without being told.
+ *
+ * The evictor has used up the kernel's report of the error, so a program that
+ * opens the file later and calls fsync(2) would be told that all is well.  The
+ * failed pages are made dirty again, with the data that they hold, and written
+ * once more: either that succeeds, and the data is not lost, or the kernel has
+ * a new error to report to whoever opens the file next.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_RETRY_H
+#define FILE_RETRY_H
+
+#include "extent_set.h"
+
+/* Write the ranges of "failed", in whole pages, of the file behind "fd", and
+ * wait for that.  Of more than 256 MiB the first are written.  Needs Linux 5.14
+ * (MADV_POPULATE_WRITE), and permission to open the file for writing; otherwise
+ * nothing is done.
+ */
+void retry_write (int fd, const struct extent_set *failed);
+
+#endif /* FILE_RETRY_H */

@@ -1,0 +1,29 @@
+/* Unreported errors: of disks that were closed before any client was told that
+ * a writeback had failed.  The first flush after the disk is opened again fails
+ * for it.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_UNREPORTED_H
+#define FILE_UNREPORTED_H
+
+#include "identity.h"
+
+/* Remember the errno value err for the disk "id", whose name is for the log.
+ * At most 64 disks are remembered; the log says if one is forgotten.
+ */
+void unreported_add (const struct identity *id, const char *name, int err);
+
+/* Take out what is remembered for the disk "id".  Returns an errno value, or 0.
+ * Only the device and inode numbers are compared: the handle of a FUSE file
+ * changes once its inode has left memory.  So another file may get the error of
+ * one with equal numbers, which loses nothing.
+ */
+int unreported_take (const struct identity *id);
+
+/* Forget all.  No other thread may use them any more. */
+void unreported_forget_all (void);
+
+#endif /* FILE_UNREPORTED_H */
