@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "extent_set.h"
+#include "eviction/extent_set.h"
 
 /* The order, the gaps between extents and the sum that the struct
  * promises.

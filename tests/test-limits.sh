@@ -45,7 +45,7 @@ for errno in ENOSYS EPERM; do
     -e "inject=sync_file_range:error=$errno")
   start_nbdkit -v file "$tmp/disk" cache=none cache-windows=4
   copies "sync_file_range says $errno"
-  [ "$(grep -c 'sync_file_range does not act.*by fdatasync' "$tmp/log")" \
+  [ "$(grep -c 'sync_file_range is not used here.*by fdatasync' "$tmp/log")" \
     = 2 ] || fail "$errno: not said in the debug log, once for each opening"
 done
 
@@ -136,7 +136,7 @@ copies 'without /proc'
 grep -q 'reopening for eviction: No such file.*sharing a description' \
   "$tmp/log" || fail 'without /proc: the debug log does not say so'
 
-# No thread to be had: writers evict.
+# No thread can be started: each request evicts what it has used.
 new_disk
 nobody=4242424
 chown $nobody "$tmp" "$tmp/disk"
@@ -145,7 +145,7 @@ start_nbdkit -v -t 1 "$plugin" "$tmp/disk" cache=none cache-windows=3
 connections=1
 copies 'without a thread'
 connections=
-grep -q 'no thread for eviction.*writers will do it' "$tmp/log" ||
+grep -q 'no thread for eviction.*each request evicts' "$tmp/log" ||
   fail 'without a thread: the debug log does not say so'
 chown 0 "$tmp"
 

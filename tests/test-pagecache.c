@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "pagecache.h"
+#include "eviction/pagecache.h"
 
 #define PAGES 8
 

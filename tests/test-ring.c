@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 #include "extent-invariants.h"
-#include "ring.h"
+#include "eviction/ring.h"
 
 #define PAGE UINT64_C (4096)
 #define MiB (UINT64_C (1024) * 1024)
@@ -254,15 +254,16 @@ flush_seals_the_rest_after_a_while (void **state)
   struct ring r;
 
   ring_init (&r, 2 * MiB);
-  assert_false (ring_seal_at_rest (&r, FLUSHED_REST_NS));
+  assert_false (ring_is_at_rest (&r, FLUSHED_REST_NS));
   ring_add (&r, 0, PAGE, 0);
-  assert_false (ring_seal_at_rest (&r, FLUSHED_REST_NS));
+  assert_false (ring_is_at_rest (&r, FLUSHED_REST_NS));
   ring_flush_ends (&r, ring_flush_begins (&r), 1);
-  assert_false (ring_seal_at_rest (&r, FLUSHED_REST_NS));
+  assert_false (ring_is_at_rest (&r, FLUSHED_REST_NS));
   ring_add (&r, 0, PAGE, 0); /* not covered */
-  assert_false (ring_seal_at_rest (&r, FLUSHED_REST_NS + 1));
+  assert_false (ring_is_at_rest (&r, FLUSHED_REST_NS + 1));
   ring_flush_ends (&r, ring_flush_begins (&r), 1);
-  assert_true (ring_seal_at_rest (&r, FLUSHED_REST_NS + 1));
+  assert_true (ring_is_at_rest (&r, FLUSHED_REST_NS + 1));
+  assert_true (ring_seal (&r));
   assert_true (ring_is_flushed (&r));
   ring_free (&r);
 }

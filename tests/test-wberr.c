@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "wberr.h"
+#include "eviction/wberr.h"
 
 static struct wberr e;
 static struct wberr_client a, b;
@@ -71,6 +71,15 @@ watch (void)
   close (fd);
 }
 
+/* A FUA request while the kernel reports sync_error. */
+static int
+sync_fua (struct wberr_client *c, int fd)
+{
+  const struct wberr_seen begun = wberr_seen_now (&e);
+
+  return wberr_sync_fua (&e, c, fd, 3, &begun);
+}
+
 static int
 begin_with (int pending, bool shared)
 {
@@ -97,7 +106,7 @@ static void
 without_an_error_none_fails (void **state)
 {
   assert_int_equal (flush (&a, 0), 0);
-  assert_int_equal (wberr_sync_fua (&e, &a, 4, 3, wberr_now (&e)), 0);
+  assert_int_equal (sync_fua (&a, 4), 0);
   assert_int_equal (wberr_unreported (&e), 0);
 }
 
@@ -115,7 +124,7 @@ static void
 what_a_fua_request_sees_fails_all_flushes (void **state)
 {
   sync_error = EIO;
-  assert_int_equal (wberr_sync_fua (&e, &b, 4, 3, wberr_now (&e)), EIO);
+  assert_int_equal (sync_fua (&b, 4), EIO);
   assert_int_equal (flush (&a, 0), EIO);
   assert_int_equal (flush (&b, 0), EIO);
   assert_int_equal (flush (&a, 0), 0);
@@ -139,7 +148,7 @@ an_error_of_pages_is_reported_once_each (void **state)
 static void
 the_error_descriptor_tells_a_second_error (void **state)
 {
-  _Atomic wberr_mark evictor = wberr_now (&e);
+  struct wberr_seen evictor = wberr_seen_now (&e);
 
   watch ();
   page_error = EIO;
@@ -150,13 +159,27 @@ the_error_descriptor_tells_a_second_error (void **state)
   assert_int_equal (wberr_unreported (&e), ENOSPC);
 }
 
+/* One flush was told that a device could not empty its cache, and another does
+ * not know of that when the device fails again.
+ */
+static void
+a_second_error_of_the_device_is_new (void **state)
+{
+  watch ();
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (flush (&b, EIO), EIO);
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (flush (&b, 0), 0);
+}
+
 /* What the evictor has seen before a connection begins fails its first flush,
  * unless another client was told.
  */
 static void
 a_new_connection_is_told_what_nobody_was (void **state)
 {
-  _Atomic wberr_mark evictor = wberr_now (&e);
+  struct wberr_seen evictor = wberr_seen_now (&e);
   struct wberr_client c;
 
   wberr_observed (&e, &evictor, EIO);
@@ -183,15 +206,16 @@ what_was_pending_fails_the_first_flush (void **state)
 static void
 shared_descriptions_share_each_report (void **state)
 {
-  _Atomic wberr_mark evictor = 0;
+  struct wberr_seen evictor;
 
   begin_with (0, true);
+  evictor = wberr_seen_now (&e);
   wberr_observed (&e, &evictor, EIO);
   assert_int_equal (flush (&a, ENOSPC), ENOSPC);
   assert_int_equal (flush (&b, 0), ENOSPC);
   assert_int_equal (flush (&a, 0), 0);
   sync_error = EIO;
-  assert_int_equal (wberr_sync_fua (&e, &a, -1, 3, wberr_now (&e)), EIO);
+  assert_int_equal (sync_fua (&a, -1), EIO);
   assert_int_equal (flush (&a, 0), EIO);
   assert_int_equal (flush (&a, 0), 0);
   assert_int_equal (flush (&b, 0), EIO);
@@ -226,7 +250,7 @@ static void
 a_flush_is_owed_what_fua_has_used_up (void **state)
 {
   sync_error = EIO;
-  assert_int_equal (wberr_sync_fua (&e, &a, -1, 3, wberr_now (&e)), EIO);
+  assert_int_equal (sync_fua (&a, -1), EIO);
   assert_int_equal (flush (&a, 0), EIO);
   assert_int_equal (flush (&a, 0), 0);
 }
@@ -242,6 +266,7 @@ main (void)
     TEST (what_a_fua_request_sees_fails_all_flushes),
     TEST (an_error_of_pages_is_reported_once_each),
     TEST (the_error_descriptor_tells_a_second_error),
+    TEST (a_second_error_of_the_device_is_new),
     TEST (a_new_connection_is_told_what_nobody_was),
     TEST (what_was_pending_fails_the_first_flush),
     TEST (shared_descriptions_share_each_report),

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@
 
 #include "connection.h"
 #include "options.h"
-#include "reopen.h"
+#include "eviction/reopen.h"
 
 /* All connections.  The lock is held when one is opened and closed, for
  * nothing else.
@@ -57,8 +58,7 @@ connection_new (int fd, bool writable, bool shared, const char *name)
   c->fd = fd;
   c->writable = writable;
   c->disk = d;
-  if (open_direct (c, fd) == -1 ||
-      (writable && disk_check_writing (d, fd) == -1)) {
+  if (open_direct (c, fd) == -1 || (writable && disk_check_writing (d) == -1)) {
     err = errno;
     direct_close (&c->direct);
     disk_put (d);
@@ -107,10 +107,16 @@ connection_free (struct connection *c)
   free (c);
 }
 
-/* No lock: no other thread is left. */
+/* No lock: no other thread is left.  All disks are emptied at the same time. */
 void
 connection_free_all (void)
 {
+  struct connection *c;
+
+  LIST_FOREACH (c, &connections, others) {
+    if (c->disk->evictor)
+      evictor_begin_empty (c->disk->evictor);
+  }
   while (!LIST_EMPTY (&connections))
     connection_free (LIST_FIRST (&connections));
 }
@@ -180,7 +186,7 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
 void
 connection_fua_begins (struct connection *c, struct fua *fua)
 {
-  fua->begun = wberr_now (&c->disk->errors);
+  fua->begun = wberr_seen_now (&c->disk->errors);
   fua->fd = c->disk->errors.shared ? -1 : reopen (c->fd, O_RDONLY);
 }
 
@@ -191,7 +197,7 @@ connection_fua_ends (struct connection *c, struct fua *fua, bool failed)
 
   if (!failed) {
     err = wberr_sync_fua (&c->disk->errors, &c->errors, fua->fd, c->fd,
-                          fua->begun);
+                          &fua->begun);
     errno = err;
     if (err)
       nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
@@ -206,18 +212,33 @@ connection_fua_ends (struct connection *c, struct fua *fua, bool failed)
 
 /* ---- requests ---- */
 
+unsigned
+connection_change_begins (struct connection *c)
+{
+  if (c->disk->magic != OVERLAYFS_SUPER_MAGIC)
+    wberr_watch (&c->disk->errors, c->fd);
+  extent_map_change_begins (&c->disk->map);
+  return wberr_write_begins (&c->errors);
+}
+
+void
+connection_change_ends (struct connection *c, unsigned begun)
+{
+  extent_map_change_ends (&c->disk->map);
+  wberr_write_ends (&c->errors, begun);
+}
+
 int
 connection_write (struct connection *c, const void *buf, uint32_t count,
                   uint64_t offset, bool fua)
 {
-  const unsigned begun = wberr_write_begins (&c->errors);
+  const unsigned begun = connection_change_begins (c);
   const char *p = buf;
   struct fua f;
   int r = 0;
 
   if (fua)
     connection_fua_begins (c, &f);
-  extent_map_change_begins (&c->disk->map);
   while (count > 0 && r == 0) {
     const uint32_t n = connection_chunk (c, count, offset);
 
@@ -228,8 +249,7 @@ connection_write (struct connection *c, const void *buf, uint32_t count,
   }
   if (fua)
     r = connection_fua_ends (c, &f, r == -1);
-  extent_map_change_ends (&c->disk->map);
-  wberr_write_ends (&c->errors, begun);
+  connection_change_ends (c, begun);
   return r;
 }
 

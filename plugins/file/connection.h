@@ -13,9 +13,9 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "direct.h"
+#include "eviction/direct.h"
 #include "disk.h"
-#include "wberr.h"
+#include "eviction/wberr.h"
 
 /* Up to 16 threads serve the next requests of one stream and overtake each
  * other, so reads of a stream are at most this far apart.  A connection may
@@ -76,10 +76,16 @@ int connection_write (struct connection *c, const void *buf, uint32_t count,
  */
 int connection_flush (struct connection *c);
 
+/* Around each request that changes the disk, before it is acknowledged.
+ * connection_change_ends takes what connection_change_begins returned.
+ */
+unsigned connection_change_begins (struct connection *c);
+void connection_change_ends (struct connection *c, unsigned begun);
+
 /* A request with FUA in progress.  Belongs to the request's thread. */
 struct fua {
-  int fd;           /* opened for it alone, or -1 */
-  wberr_mark begun; /* errors recorded before */
+  int fd;                  /* opened for it alone, or -1 */
+  struct wberr_seen begun; /* errors recorded before */
 };
 
 /* Around a request with FUA.  When it was done, connection_fua_ends puts it on

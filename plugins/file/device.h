@@ -1,7 +1,4 @@
-/* What the kernel knows of a device, from sysfs, remembered for a while.
- *
- * Most exports share one device, and asking sysfs twice takes as long as a
- * connection that reads 4 KiB and leaves.
+/* What the kernel knows of a device, from sysfs.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -14,17 +11,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct device_facts {
-  bool rotational;
-  uint64_t read_ahead; /* bytes */
-};
+/* Of device "dev", which is a block device's number or a file's st_dev. */
+bool device_is_rotational (dev_t dev);
 
-/* What is known of device "dev", which is a block device's number or a file's
- * st_dev.  At most 10 seconds old.
+/* Bytes that the kernel reads ahead; 4 MiB where it does not tell, which is
+ * what btrfs, which hides its device, uses at least.
  */
-struct device_facts device_facts (dev_t dev);
-
-/* Free what is remembered.  No other thread may use it any more. */
-void device_forget_all (void);
+uint64_t device_read_ahead (dev_t dev);
 
 #endif /* FILE_DEVICE_H */

@@ -26,10 +26,10 @@
 #include <nbdkit-plugin.h>
 
 #include "device.h"
-#include "direct.h"
+#include "eviction/direct.h"
 #include "disk.h"
 #include "options.h"
-#include "reopen.h"
+#include "eviction/reopen.h"
 #include "unreported.h"
 
 /* All open disks: a tsearch(3) tree in the order of disk_order.  The lock
@@ -135,16 +135,17 @@ has_page_cache (const struct disk *d, int fd)
 /* ---- the evictor ---- */
 
 int
-disk_check_writing (struct disk *d, int fd)
+disk_check_writing (struct disk *d)
 {
   if (options.cache != CACHE_PRESERVE || d->evictor == NULL ||
-      pagecache_can_count (&d->pages, fd) || pagecache_can_map (&d->pages, fd))
+      d->pages.counts != COUNTS_BY_NOTHING)
     return 0;
-  nbdkit_error ("%s: cache=preserve cannot keep what others have in memory of "
-                "a file that is written, as the kernel does not tell this "
-                "server which pages that is: serve it read-only (-r), run the "
-                "server as the owner of the file, or use cache=none",
-                d->name);
+  nbdkit_error (
+    "%s: cache=preserve cannot keep the pages of other processes if "
+    "the file is written, as the kernel does not report to this "
+    "server which pages are resident: serve it read-only (-r), run "
+    "the server as the owner of the file, or use cache=none",
+    d->name);
   errno = EPERM;
   return -1;
 }
@@ -173,24 +174,24 @@ add_evictor (struct disk *d, int fd, dev_t dev)
   const struct evictor_config config = {
     .windows = options.cache_windows,
     .window_size = options.cache_window_size,
-    .read_ahead = device_facts (dev).read_ahead,
+    .read_ahead = device_read_ahead (dev),
     .preserve = options.cache == CACHE_PRESERVE,
     .stats = d->stats,
     .pages = &d->pages,
     .errors = &d->errors,
   };
-  int own, err;
+  int own;
 
   if (options.cache == CACHE_DEFAULT || !has_page_cache (d, fd))
     return 0;
   own = open_for_evictor (d, fd);
   if (own == -1)
     return -1;
-  err = pagecache_start (&d->pages, own, 0, 1);
-  if (atomic_load (&d->pages.wait) == USELESS)
-    nbdkit_debug ("%s: sync_file_range does not act here (errno %d): writeback "
-                  "is waited for by fdatasync",
-                  d->name, err);
+  if (!d->pages.by_range)
+    nbdkit_debug (
+      "%s: sync_file_range is not used here: writeback is waited for "
+      "by fdatasync",
+      d->name);
   d->evictor = evictor_new (own, d->name, &config);
   return d->evictor ? 0 : -1;
 }
@@ -236,7 +237,7 @@ disk_new (int fd, const char *name, const struct identity *id, uint32_t magic,
   d->id = *id;
   d->magic = magic;
   d->sector_size = 1;
-  d->rotational = device_facts (d->id.dev).rotational;
+  d->rotational = device_is_rotational (d->id.dev);
   atomic_store (&d->can_punch_hole, true);
   atomic_store (&d->can_zero_range, true);
   atomic_store (&d->can_fallocate, !d->id.is_block);
@@ -246,7 +247,7 @@ disk_new (int fd, const char *name, const struct identity *id, uint32_t magic,
   extent_map_init (&d->map);
   wberr_init (&d->errors, unreported_take (id), shared);
   d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
-  pagecache_init (&d->pages, d->id.is_block ? 0 : d->magic);
+  pagecache_probe (&d->pages, fd, d->id.is_block ? 0 : d->magic);
   d->direct_is_exact = direct_is_exact (fd, d->id.is_block ? 0 : d->magic);
   if (d->id.is_block)
     probe_block_device (d, fd);

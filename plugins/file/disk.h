@@ -12,12 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "evictor.h"
+#include "eviction/evictor.h"
 #include "extent_map.h"
 #include "identity.h"
-#include "pagecache.h"
+#include "eviction/pagecache.h"
 #include "stats.h"
-#include "wberr.h"
+#include "eviction/wberr.h"
 
 /* All fields are constant once disk_get has returned the disk, except
  * those said to be otherwise.
@@ -43,9 +43,9 @@ struct disk {
   atomic_bool can_blkzeroout;
   atomic_bool can_discard;
 
-  struct stats *stats;        /* has its own atomics; NULL = none wanted */
-  struct extent_map map;      /* has its own lock and atomics */
-  struct pagecache pages;     /* has its own atomics */
+  struct stats *stats;   /* has its own atomics; NULL = none wanted */
+  struct extent_map map; /* has its own lock and atomics */
+  struct pagecache pages;
   bool direct_is_exact;       /* O_DIRECT never uses the page cache; constant */
   atomic_uint direct_reads;   /* with cache=none */
   atomic_int suspected_reads; /* direct reads to come that may bring some in */
@@ -74,9 +74,9 @@ void disk_put (struct disk *d);
 int64_t disk_size (const struct disk *d, int fd);
 
 /* Whether cache=preserve can keep its promise if the disk is written: that
- * needs to be told which pages others have in memory.  "fd" is open for
- * writing.  Returns 0, or -1 with nbdkit_error called and errno set.
+ * needs to be told which pages others have in memory.  Returns 0, or -1 with
+ * nbdkit_error called and errno set.
  */
-int disk_check_writing (struct disk *d, int fd);
+int disk_check_writing (struct disk *d);
 
 #endif /* FILE_DISK_H */

@@ -27,7 +27,7 @@
 
 #include "exports.h"
 #include "options.h"
-#include "reopen.h"
+#include "eviction/reopen.h"
 #include "resolve.h"
 
 static bool

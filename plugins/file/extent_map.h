@@ -5,12 +5,12 @@
  * what they find, on tmpfs page by page.  A client asks about a disk in pieces,
  * so a run would be walked from each of its pieces to its end: quadratic.
  *
- * What is known belongs to a generation of the file: a time in which nothing
- * was written to it, neither through this server, which counts its changes, nor
- * by others, which shows in the file's ctime, size and blocks.  A generation
- * never changes.  One that knows more takes its place, and it goes with the
- * last thread that looks at it.  What is too old to be of use the idle watch
- * forgets, so that an idle client does not keep it.
+ * Promise: block status takes time linear in the number of extents.  Without
+ * the map, 8 GiB allocated on tmpfs take 2.0 s instead of 0.05 (Linux 6.18).
+ *
+ * What is known belongs to one state of the file: a time in which nothing was
+ * written to it, neither through this server, which counts its changes, nor by
+ * others, which shows in the file's ctime, size and blocks.
  *
  * The map is only a hint: another process may be in the middle of a write,
  * whose ctime is from when it began.  Data that has become a hole does no harm.
@@ -31,9 +31,9 @@
 #include <sys/types.h>
 #include <time.h>
 
-#include "idle.h"
+#include "eviction/extent_set.h"
 
-/* What tells one generation of a file from the next. */
+/* What tells one state of a file from the next. */
 struct file_state {
   bool changing;         /* a change is in progress: good for nothing */
   uint64_t changes;      /* writes, zeroes and trims through us so far */
@@ -43,14 +43,12 @@ struct file_state {
   time_t seen; /* when this was, CLOCK_MONOTONIC, seconds */
 };
 
-struct generation;
-
 struct extent_map {
-  _Atomic uint64_t begun, ended; /* changes through us */
+  _Atomic uint64_t begun, ended; /* changes through this server */
 
-  pthread_rwlock_t lock;       /* held to take a reference, or to replace */
-  struct generation *current;  /* guarded by lock; NULL = nothing is known */
-  struct idle_watched watched; /* while something is known */
+  pthread_mutex_t lock;    /* guards all below */
+  struct file_state state; /* to which the runs belong */
+  struct extent_set data, holes;
 };
 
 enum run_kind { RUN_UNKNOWN, RUN_DATA, RUN_HOLE };
@@ -69,7 +67,7 @@ void extent_map_change_ends (struct extent_map *m);
 int extent_map_look (struct extent_map *m, int fd, struct file_state *now);
 
 /* The kind of the run that holds "offset", with its end (in bytes of the disk)
- * in *end, or RUN_UNKNOWN.  Any number of threads may ask at the same time.
+ * in *end, or RUN_UNKNOWN.
  */
 enum run_kind extent_map_find (struct extent_map *m,
                                const struct file_state *now, uint64_t offset,

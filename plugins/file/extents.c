@@ -18,7 +18,7 @@
 #include <nbdkit-plugin.h>
 
 #include "extents.h"
-#include "pagecache.h"
+#include "eviction/pagecache.h"
 
 static uint64_t
 min (uint64_t a, uint64_t b)

@@ -13,12 +13,10 @@
 #include <nbdkit-plugin.h>
 
 #include "connection.h"
-#include "device.h"
-#include "direct.h"
+#include "eviction/direct.h"
 #include "exports.h"
 #include "extents.h"
-#include "flow.h"
-#include "idle.h"
+#include "eviction/throttle.h"
 #include "options.h"
 #include "reading.h"
 #include "stats.h"
@@ -37,8 +35,6 @@ file_unload (void)
 {
   connection_free_all ();
   stats_finish ();
-  idle_stop ();
-  device_forget_all ();
   direct_forget_buffer ();
   unreported_forget_all ();
   options_free ();
@@ -49,7 +45,7 @@ file_config_complete (void)
 {
   if (options_check () == -1)
     return -1;
-  flow_set_limit (options.cache_limit);
+  throttle_set_limit (options.cache_limit);
   if (options.stats == NULL)
     return 0;
   return stats_open (options.stats, options.stats_format,

@@ -16,7 +16,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "direct.h"
+#include "eviction/direct.h"
 #include "options.h"
 #include "reading.h"
 

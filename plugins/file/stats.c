@@ -29,11 +29,11 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "clock.h"
+#include "eviction/clock.h"
 #include "options.h"
 #include "stats.h"
 #include "stats_format.h"
-#include "thread.h"
+#include "eviction/thread.h"
 
 /* Constant after stats_open and stats_start. */
 static bool wanted;

@@ -234,14 +234,12 @@ change (struct connection *c, const struct request *rq,
   enum result r;
   int err;
 
-  extent_map_change_begins (&d->map);
   edges_begin (c, &edges, offset, count);
   r = climb (c, rq, offset, count);
   err = errno;
   if (r == DONE && d->evictor)
     evictor_is_on_disk (d->evictor, offset, count, begun);
   edges_end (c, &edges, r == DONE);
-  extent_map_change_ends (&d->map);
   errno = err;
   return r;
 }
@@ -308,7 +306,7 @@ static int
 carry_out (struct connection *c, const struct request *rq,
            int (*do_it) (struct connection *c, const struct request *rq))
 {
-  const unsigned begun = wberr_write_begins (&c->errors);
+  const unsigned begun = connection_change_begins (c);
   struct fua fua;
   int r;
 
@@ -317,7 +315,7 @@ carry_out (struct connection *c, const struct request *rq,
   r = do_it (c, rq);
   if (rq->fua)
     r = connection_fua_ends (c, &fua, r == -1);
-  wberr_write_ends (&c->errors, begun);
+  connection_change_ends (c, begun);
   return r;
 }
 

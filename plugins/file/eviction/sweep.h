@@ -51,7 +51,7 @@ uint64_t sweep_left (const struct sweep *s, bool all);
 /* Drop the next piece but for what is "spared", and go on to the one after it.
  * No lock is held.
  */
-void sweep_piece (struct sweep *s, struct pagecache *pages, int fd,
+void sweep_piece (struct sweep *s, const struct pagecache *pages, int fd,
                   const struct extent_set *spared);
 
 #endif /* FILE_SWEEP_H */

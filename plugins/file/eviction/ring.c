@@ -1,6 +1,6 @@
 /* The ring of windows: requests are gathered into windows of merged
  * extents, and windows leave in the order in which they were sealed.
- * No system call, no thread and no lock here: see rings.c for those.
+ * No system call, no thread and no lock here: see the evictor for those.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -181,10 +181,10 @@ ring_flush_ends (struct ring *r, uint64_t covered, uint64_t now)
 }
 
 bool
-ring_seal_at_rest (struct ring *r, uint64_t now)
+ring_is_at_rest (const struct ring *r, uint64_t now)
 {
   return r->filling && r->filling->last <= r->flushed &&
-         now >= r->flushed_ns + FLUSHED_REST_NS && ring_seal (r);
+         now >= r->flushed_ns + FLUSHED_REST_NS;
 }
 
 bool

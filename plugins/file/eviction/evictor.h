@@ -1,6 +1,27 @@
-/* The evictor of a disk: its rings of windows against the kernel.  It starts
- * the writeback of sealed windows, waits for the oldest, drops it from the
- * page cache, notes errors, and leaves nothing of an idle disk in memory.
+/* The evictor: keeps the pages of one disk out of the page cache.
+ *
+ * Requests add what they read and write to windows.  The disk's own thread
+ * starts the writeback of full windows, waits for the oldest, drops it from the
+ * page cache, and empties the disk when it is idle.
+ *
+ * Every page of the file is in one of these states:
+ *
+ *   state                             recorded in           who may drop it
+ *   --------------------------------  --------------------  -----------------
+ *   being written, or written and     a window of the       nobody
+ *   not yet on the disk               write ring
+ *   under writeback                   a started window      nobody
+ *   clean                             the window that was   the thread
+ *                                     waited for
+ *   writeback failed                  kept.failed           nobody, until it is
+ *                                                           written again or
+ * the last client leaves read                              a window of the read
+ * the thread, or a ring                  reader whose ring is full readahead,
+ * folios across windows  nowhere: found by     a sweep, by the (cache=none)
+ * counting              thread folios across windows, reads in   preserve.ours
+ * the thread, when the progress (cache=preserve) disk is idle another process's
+ * not recorded; in a    nobody (cache=preserve)                  window of
+ * writes: preserve.others
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -12,7 +33,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "claim.h"
+#include "extent_set.h"
 #include "pagecache.h"
 #include "stats.h"
 #include "wberr.h"
@@ -23,38 +44,46 @@ struct evictor_config {
   unsigned windows;     /* of a ring, if no other disk is busy */
   uint64_t window_size; /* bytes, the same */
   uint64_t read_ahead;  /* the device's, in bytes */
-  bool preserve;        /* leave what was resident before us */
+  bool preserve;        /* leave what was resident before */
   struct stats *stats;  /* to count in, with its own atomics, or NULL */
   /* These two outlive the evictor. */
-  struct pagecache *pages; /* what the instruments are worth: atomics */
-  struct wberr *errors;    /* told of what is heard; has its own lock */
+  const struct pagecache *pages; /* which kernel calls work */
+  struct wberr *errors;          /* has its own locks */
 };
 
 /* A write in progress.  Belongs to the request's thread. */
 struct evictor_write {
-  struct window *window; /* pinned; NULL: there was no memory for one */
+  struct window *window; /* pinned; NULL: there was no memory, or no thread */
   uint64_t offset, length;
-  uint64_t credit; /* bytes that it has a place for, or 0 */
+  uint64_t credit; /* bytes of its write slot, or 0 */
+  bool alone;      /* no thread: the request evicts what it has written */
 };
 
-/* Make the evictor of a disk.  "fd" becomes the evictor's own, also on
- * failure; it should be an open file description that nothing else uses,
- * because sync_file_range(2) marks writeback errors as seen on it.
- * "name" is for messages and is copied.  Its thread starts with the
- * first window.  Returns NULL with nbdkit_error called and errno set.
+/* Make the evictor of a disk.  "fd" becomes the evictor's own, also on failure;
+ * it should be an open file description that nothing else uses, because
+ * sync_file_range(2) marks writeback errors as seen on it.  "name" is for
+ * messages and is copied.  Its thread starts with the first request.  Returns
+ * NULL with nbdkit_error called and errno set.
  */
 struct evictor *evictor_new (int fd, const char *name,
                              const struct evictor_config *config);
 
-/* Write back, wait for and drop all that is left.  Other calls may be in
- * progress.
+/* Begin to write back, wait for and drop all that is left.  Does not block: so
+ * all disks of a server can be emptied at the same time.
+ */
+void evictor_begin_empty (struct evictor *ev);
+
+/* The same, and wait until it is done: for the disk, and up to 2 seconds for
+ * pages that other processes use.  Other calls may be in progress.
  */
 void evictor_empty (struct evictor *ev);
 
 /* Whether nothing was read or written since evictor_empty, or ever. */
 bool evictor_is_empty (struct evictor *ev);
 
-/* Empty it, then free.  No other call may be in progress. */
+/* Empty it, then free.  No other call may be in progress.  What failed, and no
+ * client was told of, is written once more.
+ */
 void evictor_free (struct evictor *ev);
 
 /* ---- reading ---- */

@@ -142,7 +142,7 @@ next_length (const struct sweep *s)
 }
 
 void
-sweep_piece (struct sweep *s, struct pagecache *pages, int fd,
+sweep_piece (struct sweep *s, const struct pagecache *pages, int fd,
              const struct extent_set *spared)
 {
   const uint64_t begin = nanoseconds_now ();

@@ -10,8 +10,7 @@
  *
  * To tell a new error of pages from one that is recorded already, the record
  * has an error descriptor, which is asked only when another description has
- * reported an error.  So it uses up no report that somebody else needs.  With
- * cache=default there is none, and nothing is seen before a client's flush.
+ * reported an error.  So it uses up no report that somebody else needs.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -30,13 +29,21 @@
  */
 typedef uint64_t wberr_mark;
 
+/* Which errors a caller knows of. */
+struct wberr_seen {
+  _Atomic wberr_mark mark; /* all up to this */
+  _Atomic unsigned pages;  /* errors of pages among them */
+};
+
 struct wberr {
-  pthread_mutex_t lock; /* guards fd, and all changes of the two marks */
-  int fd;               /* the error descriptor, or -1 */
-  atomic_bool watched;  /* fd was opened, or could not be */
+  pthread_mutex_t lock;   /* guards fd, and all changes of the next three */
+  int fd;                 /* the error descriptor, or -1 */
+  _Atomic unsigned pages; /* errors of pages that it has reported */
   _Atomic wberr_mark latest;
   _Atomic wberr_mark reported; /* value of "latest" when a client was last told
                                 * of an error */
+
+  atomic_bool watched; /* fd was opened, or could not be */
 
   /* Descriptors that could not be reopened share one description, on which the
    * kernel reports an error once for all of them.  Calls that may get the
@@ -48,11 +55,10 @@ struct wberr {
 
 /* What one connection was told.  All fields are atomic. */
 struct wberr_client {
-  _Atomic wberr_mark
-    told;              /* its flushes have failed for all errors up to this */
-  atomic_uint reports; /* errors that the kernel reported to its flushes */
-  atomic_uint ended;   /* writes of this connection */
-  atomic_int owed;     /* errno for which one more flush fails, or 0 */
+  struct wberr_seen told; /* errors for which its flushes have failed */
+  atomic_uint reports;    /* errors that the kernel reported to its flushes */
+  atomic_uint ended;      /* writes of this connection */
+  atomic_int owed;        /* errno for which one more flush fails, or 0 */
 };
 
 /* Begin the record of a disk.  "pending" is the errno of an error that no
@@ -62,21 +68,26 @@ void wberr_init (struct wberr *e, int pending, bool shared);
 void wberr_free (struct wberr *e);
 
 /* Open the error descriptor on the file behind "fd", unless that was done.  To
- * be called before something is written that an evictor waits for.
+ * be called before something is written; not on overlayfs, where
+ * sync_file_range(2) looks at an inode that has no errors.
  */
 void wberr_watch (struct wberr *e, int fd);
 
-/* A call has reported the writeback error err, an errno value.  "seen" is the
- * place up to which the caller knew of errors; it is moved to the latest one.
- * The error is recorded unless it can be explained by one that the caller did
- * not know of.
+/* What the caller knows of from now on. */
+struct wberr_seen wberr_seen_now (const struct wberr *e);
+
+/* A call has reported the writeback error err, an errno value.  "seen" is what
+ * the caller knew of; it is moved to the latest error.  The error is recorded
+ * as a new one, unless it is explained by an error of pages that was recorded
+ * and that the caller did not know of; without an error descriptor, by any such
+ * error.
  */
-void wberr_observed (struct wberr *e, _Atomic wberr_mark *seen, int err);
+void wberr_observed (struct wberr *e, struct wberr_seen *seen, int err);
 
 /* fdatasync(2), and wberr_observed if it fails.  Returns 0 or an errno value.
  * Blocks until all that was written is on the disk.
  */
-int wberr_sync (struct wberr *e, int fd, _Atomic wberr_mark *seen);
+int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen);
 
 /* Take the turn on a shared description, around another call that may report an
  * error, and wberr_observed.  Does nothing where descriptions are not shared.
@@ -112,11 +123,11 @@ int wberr_flush (struct wberr *e, struct wberr_client *c, int fd);
 
 /* Make the data of a request with FUA durable: fdatasync(2) on "fd", which was
  * opened for this request alone before its write, so that the report is not
- * used up for a flush, or is -1 if that was not possible.  "begun" is wberr_now
- * of that time, "flush_fd" is the connection's descriptor.  Returns 0 or an
- * errno value.
+ * used up for a flush, or is -1 if that was not possible.  "begun" is what
+ * was recorded at that time, "flush_fd" is the connection's descriptor. Returns
+ * 0 or an errno value.
  */
 int wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd,
-                    int flush_fd, wberr_mark begun);
+                    int flush_fd, const struct wberr_seen *begun);
 
 #endif /* FILE_WBERR_H */

@@ -111,10 +111,8 @@ bool ring_seal (struct ring *r);
 uint64_t ring_flush_begins (struct ring *r);
 void ring_flush_ends (struct ring *r, uint64_t covered, uint64_t now);
 
-/* Seal the filling window if a flush has covered all of it for a while.
- * Returns whether it was sealed.
- */
-bool ring_seal_at_rest (struct ring *r, uint64_t now);
+/* Whether a flush has covered all of the filling window for a while. */
+bool ring_is_at_rest (const struct ring *r, uint64_t now);
 
 /* Whether the oldest sealed window was covered by a flush. */
 bool ring_is_flushed (const struct ring *r);

@@ -22,6 +22,7 @@ wberr_init (struct wberr *e, int pending, bool shared)
   pthread_mutex_init (&e->lock, NULL);
   pthread_mutex_init (&e->turn, NULL);
   e->fd = -1;
+  atomic_init (&e->pages, 0);
   atomic_init (&e->watched, false);
   e->shared = shared;
   atomic_init (&e->latest, pending ? UINT64_C (1) << ERRNO_BITS | pending : 0);
@@ -75,19 +76,41 @@ has_error (int fd)
   return fd >= 0 && ask (fd) == -1 && ask (fd) == 0;
 }
 
-void
-wberr_observed (struct wberr *e, _Atomic wberr_mark *seen, int err)
+struct wberr_seen
+wberr_seen_now (const struct wberr *e)
 {
-  wberr_mark latest;
+  struct wberr_seen seen;
 
-  pthread_mutex_lock (&e->lock);
-  latest = atomic_load (&e->latest);
-  /* In this order: the error descriptor must be asked each time. */
-  if (has_error (e->fd) || e->shared || atomic_load (seen) == latest) {
-    latest = ((latest >> ERRNO_BITS) + 1) << ERRNO_BITS | err;
-    atomic_store (&e->latest, latest);
+  /* In this order: an error that is recorded in between is not known. */
+  atomic_init (&seen.pages, atomic_load (&e->pages));
+  atomic_init (&seen.mark, wberr_now (e));
+  return seen;
+}
+
+/* Whether an error is another one than those that are recorded.  Lock held. */
+static bool
+is_new (struct wberr *e, const struct wberr_seen *seen)
+{
+  if (has_error (e->fd)) {
+    atomic_fetch_add (&e->pages, 1);
+    return true;
   }
-  atomic_store (seen, latest);
+  if (e->fd == -1)
+    return e->shared || atomic_load (&seen->mark) == wberr_now (e);
+  return atomic_load (&seen->pages) == atomic_load (&e->pages);
+}
+
+void
+wberr_observed (struct wberr *e, struct wberr_seen *seen, int err)
+{
+  pthread_mutex_lock (&e->lock);
+  if (is_new (e, seen)) {
+    const uint64_t count = (wberr_now (e) >> ERRNO_BITS) + 1;
+
+    atomic_store (&e->latest, count << ERRNO_BITS | err);
+  }
+  atomic_store (&seen->pages, atomic_load (&e->pages));
+  atomic_store (&seen->mark, wberr_now (e));
   pthread_mutex_unlock (&e->lock);
 }
 
@@ -106,7 +129,7 @@ wberr_turn_ends (struct wberr *e)
 }
 
 int
-wberr_sync (struct wberr *e, int fd, _Atomic wberr_mark *seen)
+wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen)
 {
   int err;
 
@@ -143,7 +166,9 @@ wberr_unreported (const struct wberr *e)
 void
 wberr_client_init (struct wberr *e, struct wberr_client *c)
 {
-  atomic_init (&c->told, wberr_unreported (e) ? 0 : wberr_now (e));
+  c->told = wberr_seen_now (e);
+  if (wberr_unreported (e))
+    atomic_init (&c->told.mark, 0);
   atomic_init (&c->reports, 0);
   atomic_init (&c->ended, 0);
   atomic_init (&c->owed, 0);
@@ -185,8 +210,8 @@ next_recorded (struct wberr *e, struct wberr_client *c)
   const wberr_mark latest = wberr_now (e);
 
   /* Nearly always equal, and cheaper than an exchange. */
-  if (atomic_load (&c->told) == latest ||
-      atomic_exchange (&c->told, latest) == latest)
+  if (atomic_load (&c->told.mark) == latest ||
+      atomic_exchange (&c->told.mark, latest) == latest)
     return 0;
   return latest & ERRNO_MASK;
 }
@@ -208,24 +233,26 @@ wberr_flush (struct wberr *e, struct wberr_client *c, int fd)
   if (err == 0)
     err = owed;
   if (err)
-    mark_reported (e, atomic_load (&c->told));
+    mark_reported (e, atomic_load (&c->told.mark));
   return err;
 }
 
 int
 wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd, int flush_fd,
-                wberr_mark begun)
+                const struct wberr_seen *begun)
 {
-  _Atomic wberr_mark seen = begun;
+  const wberr_mark before = atomic_load (&begun->mark);
+  struct wberr_seen seen = *begun;
   int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen);
 
   if (err && fd == -1) /* the flush's report is used up */
     atomic_store (&c->owed, err);
+  /* An error that another request got may be of this one's data. */
   if (err == 0) {
-    atomic_store (&seen, wberr_now (e));
-    err = atomic_load (&seen) == begun ? 0 : atomic_load (&seen) & ERRNO_MASK;
+    seen = wberr_seen_now (e);
+    err = wberr_since (e, before);
   }
   if (err)
-    mark_reported (e, atomic_load (&seen));
+    mark_reported (e, atomic_load (&seen.mark));
   return err;
 }

@@ -1,0 +1,563 @@
+/* The steps of the evictor's thread: what is done next, and doing it.
+ *
+ * The lock is held between steps, and released around system calls.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <inttypes.h>
+#include <stdatomic.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "clock.h"
+#include "evictor_impl.h"
+
+/* The page cache of the whole file is counted once in this many full windows.
+ */
+#define WINDOWS_PER_COUNT 2
+
+/* What stayed when it was swept is tried again, a bit sooner with each count.
+ */
+#define COUNTS_PER_TRY 4096
+
+/* Extents of reads shorter than this are dropped as they are, longer ones
+ * together with the folio that reaches into them from below.
+ */
+#define STREAM_EXTENT (64 * 1024)
+
+/* A turn of a sweep takes this long: pieces that drop nothing are not enough
+ * for a turn, as readers bring in more while writers wait for a slow disk.
+ */
+#define SWEEP_NS (20 * UINT64_C (1000000))
+
+/* ---- windows ---- */
+
+static void
+log_overflow_locked (struct evictor *ev)
+{
+  if (!kept_all (&ev->kept) || ev->kept.logged)
+    return;
+  ev->kept.logged = true;
+  evictor_unlock (ev);
+  nbdkit_error (
+    "%s: there is no memory to record what must be kept in the page "
+    "cache (up to %d ranges): nothing of this disk is dropped until "
+    "it is idle, or if writeback failed, until its clients have "
+    "disconnected",
+    ev->name, MAX_KEPT);
+  lock_take (&ev->lock);
+}
+
+/* With preserve, what of a set is still in memory, because it is in a folio
+ * that spans windows, is the plugin's, but in no window.
+ */
+static void
+remember_left_locked (struct evictor *ev, const struct extent_set *set)
+{
+  struct extent_set left;
+
+  if (ev->config.preserve) {
+    extent_set_init (&left, MAX_KEPT);
+    evictor_unlock (ev);
+    if (extent_set_copy (&left, set) == 0)
+      pagecache_subtract_missing (ev->config.pages, ev->fd, &left);
+    lock_take (&ev->lock);
+    preserve_add_ours (&ev->ownership, &left);
+    extent_set_free (&left);
+  }
+  ev->preserve.drops++;
+}
+
+static void
+drop_window_locked (struct evictor *ev, const struct window *w,
+                    const char *kind)
+{
+  log_overflow_locked (ev);
+  evictor_unlock (ev);
+  if (!w->started) /* which has logged it */
+    writeback_debug (&ev->wb, "sealed", kind, w);
+  writeback_drop (&ev->wb, &w->set);
+  writeback_debug (&ev->wb, "evicted", kind, w);
+  lock_take (&ev->lock);
+  remember_left_locked (ev, &w->set);
+}
+
+static void
+count_window (struct evictor *ev, const struct window *w)
+{
+  stats_add (ev->config.stats, STATS_WINDOWS, 1);
+  stats_add (ev->config.stats, STATS_WINDOW_REQUESTS, w->requests);
+  stats_add (ev->config.stats, STATS_WINDOW_EXTENTS, w->set.nr);
+}
+
+/* Take into a window of reads the part before it of the first folio of each
+ * long extent.
+ *
+ * A sequential reader's window ends in the middle of a folio that its readahead
+ * made, and POSIX_FADV_DONTNEED keeps that folio.  The next window drops it, by
+ * beginning where the folio may have begun.  Nothing is dropped ahead of the
+ * reader, so readahead is not undone.
+ */
+static void
+widen_to_folios (struct extent_set *s)
+{
+  size_t i = 0;
+
+  while (i < s->nr) {
+    const struct extent e = s->v[i];
+    const uint64_t start = e.offset & ~(LARGEST_FOLIO - 1);
+
+    if (e.length >= STREAM_EXTENT && start < e.offset)
+      extent_set_add (s, start, e.offset - start);
+    /* It may have swallowed extents before it. */
+    i = extent_set_find (s, extent_end (&e) - 1) + 1;
+  }
+}
+
+void
+evict_read_locked (struct evictor *ev)
+{
+  struct window *w = ring_take (&ev->reads);
+
+  count_window (ev, w);
+  if (!ev->config.preserve)
+    widen_to_folios (&w->set);
+  /* What is also being written is dropped with its own window. */
+  kept_subtract (&ev->kept, &ev->writes, &w->set, NULL);
+  drop_window_locked (ev, w, "read");
+  ring_give_back (&ev->reads, w);
+}
+
+/* Wait until the set of a window that was taken is on the disk, and return its
+ * credit piece by piece.  Returns 0 or an errno value.
+ */
+static int
+wait_for_window_locked (struct evictor *ev, struct window *w)
+{
+  uint64_t bytes;
+  size_t next = 0;
+  int err = 0, r;
+
+  while (next < w->set.nr) {
+    evictor_unlock (ev);
+    r = writeback_wait (&ev->wb, &w->set, &next, &bytes);
+    lock_take (&ev->lock);
+    if (err == 0)
+      err = r;
+    throttle_return (&ev->throttle, ring_release (&ev->writes, w, bytes));
+  }
+  throttle_return (&ev->throttle, ring_release (&ev->writes, w, UINT64_MAX));
+  return err;
+}
+
+/* What of a window that was waited for may be dropped.  errseq_t reports that
+ * something failed, not what: every window begun before an error was recorded
+ * may have failed.  "all" is what it held before anything was taken out: if a
+ * page was written again since, another part of it may be what has failed.
+ */
+static void
+settle_locked (struct evictor *ev, struct window *w,
+               const struct extent_set *all, int err)
+{
+  if (err || w->epoch < wberr_now (ev->config.errors)) {
+    writeback_debug (&ev->wb, "kept", "write", w);
+    kept_add (&ev->kept, all);
+    extent_set_clear (&w->set);
+    return;
+  }
+  kept_written (&ev->kept, w);
+  extent_set_subtract (&w->set, &ev->preserve.others);
+  kept_subtract (&ev->kept, &ev->writes, &w->set, w);
+}
+
+static void
+evict_written_locked (struct evictor *ev)
+{
+  struct window *w = ring_take (&ev->writes);
+  const uint64_t began = nanoseconds_now (), bytes = w->held;
+  struct extent_set all;
+  int err;
+
+  count_window (ev, w);
+  extent_set_init (&all, SIZE_MAX);
+  if (extent_set_copy (&all, &w->set) == -1) /* not to know what failed */
+    ev->kept.overflowed = true;
+  /* Skip ranges dirtied again: their newer window will wait for them. */
+  ring_subtract_from (&ev->writes, &w->set, w);
+  err = wait_for_window_locked (ev, w);
+  settle_locked (ev, w, &all, err);
+  extent_set_free (&all);
+  drop_window_locked (ev, w, "write");
+  throttle_worked (&ev->throttle, bytes, nanoseconds_now () - began);
+  ring_give_back (&ev->writes, w);
+}
+
+static void
+start_window_locked (struct evictor *ev, struct window *w)
+{
+  const uint64_t began = nanoseconds_now ();
+
+  w->started = true;
+  evictor_unlock (ev);
+  writeback_start (&ev->wb, w);
+  lock_take (&ev->lock);
+  throttle_worked (&ev->throttle, 0, nanoseconds_now () - began);
+}
+
+/* ---- sweeping ---- */
+
+/* Add to "spared" what readers may be reading, or be about to read: around what
+ * was read in sequence just now, the reads in progress, which end in any order,
+ * and after it the readahead in flight.  Returns as extent_set_add.
+ */
+static int
+spare_readahead (struct evictor *ev, struct extent_set *spared)
+{
+  const uint64_t reading = atomic_load (&ev->reading);
+  const uint64_t ahead = 2 * ev->readers * ev->config.read_ahead;
+  const struct window *recent[2] = { ev->reads.filling,
+                                     ring_newest (&ev->reads) };
+  size_t i, j;
+
+  for (i = 0; i < 2; i++) {
+    for (j = 0; recent[i] && j < recent[i]->set.nr; j++) {
+      const struct extent *e = &recent[i]->set.v[j];
+      const uint64_t start = e->offset > reading ? e->offset - reading : 0;
+      const uint64_t end = extent_end (e) + reading + ahead;
+
+      if (e->length >= STREAM_EXTENT &&
+          extent_set_add (spared, start, end - start) == -1)
+        return -1;
+    }
+  }
+  return 0;
+}
+
+/* Make the empty set "spared" of all that a sweep must not drop.  Returns -1 if
+ * it must drop nothing: with preserve, the plugin's pages are known without a
+ * sweep.
+ */
+static int
+find_spared (struct evictor *ev, struct extent_set *spared, bool readahead)
+{
+  if (ev->config.preserve || kept_all (&ev->kept) ||
+      ring_add_to (&ev->writes, spared) == -1 ||
+      extent_set_union (spared, &ev->kept.failed) == -1)
+    return -1;
+  return readahead ? spare_readahead (ev, spared) : 0;
+}
+
+static void
+sweep_piece_locked (struct evictor *ev, bool spare_ahead)
+{
+  struct extent_set spared;
+
+  extent_set_init (&spared, 2 * MAX_KEPT);
+  if (find_spared (ev, &spared, spare_ahead) == -1)
+    sweep_end (&ev->sweep);
+  evictor_unlock (ev);
+  if (sweep_goes_on (&ev->sweep))
+    sweep_piece (&ev->sweep, ev->config.pages, ev->fd, &spared);
+  lock_take (&ev->lock);
+  extent_set_free (&spared);
+}
+
+static void
+begin_sweep (struct evictor *ev, bool all)
+{
+  stats_add (ev->config.stats, STATS_SWEEPS, 1);
+  sweep_begin (&ev->sweep, all);
+}
+
+int64_t
+evict_count_locked (struct evictor *ev)
+{
+  int64_t resident;
+
+  lock_assert (&ev->lock);
+  evictor_unlock (ev);
+  resident = pagecache_count (ev->config.pages, ev->fd, 0, 0);
+  lock_take (&ev->lock);
+  return resident;
+}
+
+/* The bytes that may be resident: what is in windows or about to be, what has
+ * failed, and the readahead of every reader, which the kernel may double; and a
+ * bit more, as the count is a moment older.
+ */
+static uint64_t
+allowance (struct evictor *ev)
+{
+  return ev->reads.bytes + atomic_load (&ev->reading) + ev->throttle.used +
+         ev->kept.failed.bytes + 2 * ev->readers * ev->config.read_ahead +
+         throttle_share (&ev->throttle) / 4;
+}
+
+/* Sweep if more of the file is resident than windows and readahead explain.
+ * Where pages cannot be counted, sweep once a ring.
+ */
+static void
+count_locked (struct evictor *ev)
+{
+  int64_t resident;
+
+  ev->bytes_to_count = WINDOWS_PER_COUNT * ev->reads.window_size;
+  if (ev->config.preserve)
+    return;
+  resident = evict_count_locked (ev);
+  ev->unevictable -= ev->unevictable / COUNTS_PER_TRY;
+  if (resident == -1)
+    ev->bytes_to_count = ev->config.windows * ev->reads.window_size;
+  else if ((uint64_t) resident <= allowance (ev) + ev->unevictable)
+    return;
+  begin_sweep (ev, false);
+  if (!file_debug_evict)
+    return;
+  evictor_unlock (ev);
+  nbdkit_debug ("%s: sweeping: %" PRIi64 " bytes are resident", ev->name,
+                resident);
+  lock_take (&ev->lock);
+}
+
+/* What stays although it was swept, because others map it, is allowed from now
+ * on; but not what may be readahead, which is allowed already.
+ */
+static void
+end_of_sweep_locked (struct evictor *ev)
+{
+  const int64_t resident = evict_count_locked (ev);
+  const bool too_much = resident > (int64_t) allowance (ev);
+
+  ev->unevictable = sweep_left (&ev->sweep, too_much);
+}
+
+static void
+sweep_turn_locked (struct evictor *ev)
+{
+  const uint64_t began = nanoseconds_now ();
+
+  do
+    sweep_piece_locked (ev, true);
+  while (sweep_goes_on (&ev->sweep) && nanoseconds_now () < began + SWEEP_NS);
+  if (!sweep_goes_on (&ev->sweep))
+    end_of_sweep_locked (ev);
+}
+
+/* ---- steps ---- */
+
+/* Half of a ring stays in use: by the time a window is waited for, its
+ * writeback has normally completed, and there is room for what clients write
+ * until then.
+ */
+static bool
+is_over_half (const struct evictor *ev, const struct ring *r)
+{
+  return ring_oldest (r) &&
+         ring_sealed_bytes (r) > throttle_share (&ev->throttle) / 2;
+}
+
+/* Readers may fill their ring all the time: writers have their turn, and so
+ * have sweeps, without which readahead that no request used adds up.
+ */
+enum step
+evict_next_step_locked (struct evictor *ev)
+{
+  const bool short_of_credit = throttle_is_short (&ev->throttle);
+  const bool has_written = ring_oldest (&ev->writes) != NULL;
+  const bool many_reads = is_over_half (ev, &ev->reads);
+  const bool sweeping = sweep_goes_on (&ev->sweep);
+
+  lock_assert (&ev->lock);
+  if (ring_unstarted (&ev->writes))
+    return START_WINDOW;
+  if (ev->writers_next && short_of_credit && has_written)
+    return WRITERS_TURN;
+  if (ev->bytes_to_count == 0 && !sweeping) /* or a sweep would never end */
+    return COUNT;
+  if (sweeping && (ev->sweep_next || !many_reads))
+    return SWEEP;
+  if (many_reads)
+    return EVICT_READ;
+  if (is_over_half (ev, &ev->writes) || ring_is_flushed (&ev->writes))
+    return EVICT_WRITTEN;
+  if (!short_of_credit)
+    return ring_is_at_rest (&ev->writes, nanoseconds_now ()) ? SEAL_FLUSHED
+                                                             : NOTHING;
+  if (has_written)
+    return EVICT_FOR_WRITERS;
+  return ev->writes.filling ? SEAL_FOR_WRITERS : NOTHING;
+}
+
+bool
+evict_step_locked (struct evictor *ev)
+{
+  switch (evict_next_step_locked (ev)) {
+  case START_WINDOW:
+    start_window_locked (ev, ring_unstarted (&ev->writes));
+    return true;
+  case WRITERS_TURN:
+    ev->writers_next = false;
+    evict_written_locked (ev);
+    return true;
+  case COUNT:
+    count_locked (ev);
+    return true;
+  case SWEEP:
+    ev->writers_next = true;
+    ev->sweep_next = false;
+    sweep_turn_locked (ev);
+    return true;
+  case EVICT_READ:
+    ev->writers_next = ev->sweep_next = true;
+    evict_read_locked (ev);
+    return true;
+  case EVICT_WRITTEN:
+  case EVICT_FOR_WRITERS:
+    evict_written_locked (ev);
+    return true;
+  case SEAL_FLUSHED: /* random reads bypass the cache then */
+  case SEAL_FOR_WRITERS:
+    return ring_seal (&ev->writes);
+  case NOTHING:
+    break;
+  }
+  return false;
+}
+
+/* ---- adding ---- */
+
+/* No window is larger than its share of what the rings may hold now. */
+static void
+size_windows (struct evictor *ev)
+{
+  const uint64_t even = throttle_share (&ev->throttle) / ev->config.windows /
+                        LEAST_WINDOW * LEAST_WINDOW;
+  const uint64_t size = even > LEAST_WINDOW ? even : LEAST_WINDOW;
+
+  ev->reads.window_size = ev->writes.window_size = size;
+}
+
+enum ring_result
+evict_add_locked (struct evictor *ev, struct ring *r, uint64_t offset,
+                  uint64_t length, uint64_t epoch)
+{
+  const uint64_t before = r->bytes;
+  enum ring_result result;
+  uint64_t more;
+
+  lock_assert (&ev->lock);
+  size_windows (ev);
+  result = ring_add (r, offset, length, epoch);
+  more = r->bytes - before;
+  ev->bytes_to_count -= more < ev->bytes_to_count ? more : ev->bytes_to_count;
+  return result;
+}
+
+bool
+evict_add_read_locked (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  bool sealed = false;
+
+  while (length > 0) {
+    const uint64_t size = ev->reads.window_size;
+    const uint64_t rest = size - offset % size;
+    const uint64_t n = rest < length ? rest : length;
+    const enum ring_result result = evict_add_locked (ev, &ev->reads, offset, n,
+                                                      0);
+
+    if (result != RING_NO_MEMORY)
+      extent_set_remove (&ev->preserve.ours, offset, n);
+    sealed |= result == RING_SEALED;
+    offset += n;
+    length -= n;
+  }
+  /* The thread is waiting for the disk. */
+  while (ring_oldest (&ev->reads) &&
+         ring_sealed_bytes (&ev->reads) > throttle_share (&ev->throttle))
+    evict_read_locked (ev);
+  return sealed;
+}
+
+/* ---- emptying ---- */
+
+/* Large folios that span windows could not be dropped with any of them.  So
+ * first, all that is together is dropped together.
+ */
+static void
+drop_ours_locked (struct evictor *ev)
+{
+  struct extent_set safe;
+  size_t i;
+
+  extent_set_init (&safe, MAX_KEPT);
+  if (extent_set_copy (&safe, &ev->preserve.ours) == 0) {
+    kept_subtract (&ev->kept, &ev->writes, &safe, NULL);
+    evictor_unlock (ev);
+    writeback_drop (&ev->wb, &safe);
+    lock_take (&ev->lock);
+    for (i = 0; i < safe.nr; i++)
+      evict_add_read_locked (ev, safe.v[i].offset, safe.v[i].length);
+  }
+  extent_set_free (&safe);
+}
+
+/* Without memory to record a write, nothing was dropped.  Once all is on the
+ * disk that is no longer needed.
+ */
+static void
+sync_unrecorded_locked (struct evictor *ev)
+{
+  const wberr_mark before = wberr_now (ev->config.errors);
+  int err;
+
+  if (!ev->kept.unrecorded || !ring_is_empty (&ev->writes))
+    return;
+  ev->kept.unrecorded = false; /* a write from now on may set it again */
+  evictor_unlock (ev);
+  err = writeback_sync (&ev->wb);
+  lock_take (&ev->lock);
+  if (err || wberr_now (ev->config.errors) != before)
+    ev->kept.overflowed = true;
+  ev->kept.logged = kept_all (&ev->kept);
+}
+
+void
+evict_rings_locked (struct evictor *ev)
+{
+  uint64_t last;
+
+  lock_assert (&ev->lock);
+  if (ev->preserve.ours.nr > 0)
+    drop_ours_locked (ev);
+  ring_seal (&ev->writes);
+  ring_seal (&ev->reads);
+
+  /* Not windows that are sealed from now on: a disk that is busy again would
+   * keep the thread here.
+   */
+  last = ev->writes.serial;
+  while (ring_unstarted (&ev->writes))
+    start_window_locked (ev, ring_unstarted (&ev->writes));
+  while (ring_oldest (&ev->writes) && ring_oldest (&ev->writes)->serial <= last)
+    evict_written_locked (ev);
+  last = ev->reads.serial;
+  while (ring_oldest (&ev->reads) && ring_oldest (&ev->reads)->serial <= last)
+    evict_read_locked (ev);
+  sync_unrecorded_locked (ev);
+  ev->unevictable = 0;
+  begin_sweep (ev, true);
+}
+
+bool
+evict_sweep_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  if (sweep_goes_on (&ev->sweep))
+    sweep_piece_locked (ev, false);
+  return sweep_goes_on (&ev->sweep);
+}

@@ -1,0 +1,470 @@
+/* The evictor: what requests run.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "clock.h"
+#include "evictor_impl.h"
+#include "retry.h"
+
+/* The page cache of the whole file is counted once in this many full windows.
+ */
+#define WINDOWS_PER_COUNT 2
+
+/* ---- from beginning to end ---- */
+
+static void
+init (struct evictor *ev)
+{
+  const struct evictor_config *config = &ev->config;
+
+  lock_init (&ev->lock);
+  pthread_cond_init (&ev->woken, NULL);
+  pthread_cond_init (&ev->emptied, NULL);
+  ring_init (&ev->reads, config->window_size);
+  ring_init (&ev->writes, config->window_size);
+  kept_init (&ev->kept);
+  preserve_init (&ev->preserve);
+  throttle_init (&ev->throttle, config->windows * config->window_size);
+  sweep_init (&ev->sweep);
+  ev->bytes_to_count = WINDOWS_PER_COUNT * config->window_size;
+  ev->ownership = (struct ownership){
+    .preserve = &ev->preserve,
+    .kept = &ev->kept,
+    .reads = &ev->reads,
+    .writes = &ev->writes,
+  };
+  ev->wb = (struct writeback){
+    .fd = ev->fd,
+    .name = ev->name,
+    .pages = config->pages,
+    .errors = config->errors,
+    .stats = config->stats,
+    .seen = wberr_seen_now (config->errors),
+  };
+}
+
+struct evictor *
+evictor_new (int fd, const char *name, const struct evictor_config *config)
+{
+  struct evictor *ev = calloc (1, sizeof *ev);
+
+  if (ev == NULL || (ev->name = strdup (name)) == NULL) {
+    nbdkit_error ("%s: no memory for eviction: %m", name);
+    free (ev);
+    close (fd);
+    errno = ENOMEM;
+    return NULL;
+  }
+  ev->fd = fd;
+  ev->config = *config;
+  init (ev);
+  return ev;
+}
+
+/* No thread could be started, and each request has evicted what it had used:
+ * readahead is left.  With preserve, or if something failed, all stays.
+ */
+static void
+empty_alone_locked (struct evictor *ev)
+{
+  ev->active = false;
+  if (ev->config.preserve || wberr_now (ev->config.errors) != 0)
+    return;
+  evictor_unlock (ev);
+  pagecache_drop (ev->fd, 0, 0);
+  lock_take (&ev->lock);
+}
+
+void
+evictor_begin_empty (struct evictor *ev)
+{
+  lock_take (&ev->lock);
+  evict_thread_drain_locked (ev);
+  evictor_unlock (ev);
+}
+
+void
+evictor_empty (struct evictor *ev)
+{
+  lock_take (&ev->lock);
+  evict_thread_drain_locked (ev);
+  while (ev->drain)
+    lock_wait (&ev->lock, &ev->emptied);
+  if (ev->thread_state == NO_THREAD)
+    empty_alone_locked (ev);
+  evictor_unlock (ev);
+}
+
+bool
+evictor_is_empty (struct evictor *ev)
+{
+  bool active;
+
+  lock_take (&ev->lock);
+  active = ev->active;
+  evictor_unlock (ev);
+  return !active;
+}
+
+void
+evictor_free (struct evictor *ev)
+{
+  evictor_empty (ev);
+  evict_thread_stop (ev);
+  if (wberr_unreported (ev->config.errors))
+    retry_write (ev->fd, &ev->kept.failed);
+  ring_free (&ev->reads);
+  ring_free (&ev->writes);
+  kept_free (&ev->kept);
+  preserve_free (&ev->preserve);
+  throttle_free (&ev->throttle);
+  sweep_free (&ev->sweep);
+  pthread_cond_destroy (&ev->emptied);
+  pthread_cond_destroy (&ev->woken);
+  lock_destroy (&ev->lock);
+  close (ev->fd);
+  free (ev->name);
+  free (ev);
+}
+
+/* ---- reading ---- */
+
+void
+evictor_readers (struct evictor *ev, int change)
+{
+  lock_take (&ev->lock);
+  ev->readers += change;
+  evictor_unlock (ev);
+}
+
+void
+evictor_reading (struct evictor *ev, int64_t bytes)
+{
+  atomic_fetch_add (&ev->reading, bytes);
+}
+
+void
+evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const struct extent pages = ring_whole_pages (&ev->reads, offset, length);
+  bool has_thread;
+
+  lock_take (&ev->lock);
+  has_thread = evict_thread_use_locked (ev);
+  ev->unswept_reads = true;
+  if (has_thread && evict_add_read_locked (ev, offset, length))
+    evict_thread_wake_locked (ev);
+  evictor_unlock (ev);
+  if (!has_thread)
+    pagecache_drop (ev->fd, pages.offset, pages.length);
+}
+
+void
+evictor_count_soon (struct evictor *ev)
+{
+  lock_take (&ev->lock);
+  ev->bytes_to_count = 0;
+  if (evict_thread_use_locked (ev))
+    evict_thread_wake_locked (ev);
+  evictor_unlock (ev);
+}
+
+void
+evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  posix_fadvise (ev->fd, offset, length, POSIX_FADV_WILLNEED);
+  evictor_read (ev, offset, length);
+}
+
+bool
+evictor_has_newer (struct evictor *ev, uint64_t offset, uint64_t *length)
+{
+  struct extent_set older;
+  bool newer;
+
+  extent_set_init (&older, MAX_KEPT);
+  newer = extent_set_add (&older, offset, *length) == -1;
+  lock_take (&ev->lock);
+  kept_subtract (&ev->kept, &ev->writes, &older, NULL);
+  evictor_unlock (ev);
+  newer |= older.nr == 0 || older.v[0].offset > offset;
+  if (older.nr > 0)
+    *length = newer ? older.v[0].offset - offset : older.v[0].length;
+  extent_set_free (&older);
+  return newer;
+}
+
+bool
+evictor_may_have_newer (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  bool newer;
+
+  lock_take (&ev->lock);
+  newer = kept_all (&ev->kept) || !ring_is_empty (&ev->writes) ||
+          extent_set_overlaps (&ev->kept.failed, offset, length);
+  evictor_unlock (ev);
+  return newer;
+}
+
+/* ---- cache=preserve: whose pages ---- */
+
+/* Times that the kernel is asked at most, if windows are being dropped. */
+#define MOST_QUESTIONS 16
+
+/* Find out which part of a set belongs to other processes: it is resident, and
+ * not because of the plugin.  Between the question and the kernel's answer
+ * another request may bring it in, which then counts as the plugin's, or a
+ * window may be dropped; then the kernel is asked again, as the answer may be
+ * of before. Releases the lock while it asks.
+ */
+static void
+find_others_locked (struct evictor *ev, struct extent_set *others)
+{
+  unsigned questions = MOST_QUESTIONS;
+  uint64_t drops;
+
+  preserve_subtract_ours (&ev->ownership, others);
+  do {
+    drops = ev->preserve.drops;
+    evictor_unlock (ev);
+    pagecache_subtract_missing (ev->config.pages, ev->fd, others);
+    lock_take (&ev->lock);
+    preserve_subtract_ours (&ev->ownership, others);
+  } while (others->nr > 0 && drops != ev->preserve.drops && --questions > 0);
+}
+
+/* The parts of a range that are the plugin's, and that are others'.  Releases
+ * the lock.
+ */
+static void
+divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
+               struct extent_set *ours, struct extent_set *others)
+{
+  const struct extent e = ring_whole_pages (&ev->writes, offset, length);
+
+  lock_assert (&ev->lock);
+  extent_set_init (ours, MAX_KEPT);
+  extent_set_init (others, MAX_KEPT);
+  if (extent_set_add (ours, e.offset, e.length) == 0 &&
+      extent_set_add (others, e.offset, e.length) == 0) {
+    find_others_locked (ev, others);
+    extent_set_subtract (ours, others);
+  }
+  else { /* no memory: nothing is the plugin's, nor safe to drop */
+    extent_set_free (ours);
+    ev->kept.unrecorded = true;
+  }
+}
+
+static void
+claim_for_write_locked (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  struct extent_set ours, others;
+
+  divide_locked (ev, offset, length, &ours, &others);
+  preserve_write (&ev->ownership, &ours, &others);
+  extent_set_free (&ours);
+  extent_set_free (&others);
+}
+
+void
+evictor_read_begins (struct evictor *ev, struct extent_set *ours,
+                     uint64_t offset, uint64_t length)
+{
+  struct extent_set others;
+
+  lock_take (&ev->lock);
+  evict_thread_use_locked (ev);
+  divide_locked (ev, offset, length, ours, &others);
+  preserve_add_ours (&ev->ownership, ours);
+  evictor_unlock (ev);
+  extent_set_free (&others);
+}
+
+void
+evictor_read_ends (struct evictor *ev, struct extent_set *ours)
+{
+  bool sealed = false;
+  size_t i;
+
+  lock_take (&ev->lock);
+  if (evict_thread_use_locked (ev)) {
+    for (i = 0; i < ours->nr; i++)
+      sealed |= evict_add_read_locked (ev, ours->v[i].offset,
+                                       ours->v[i].length);
+  }
+  if (sealed)
+    evict_thread_wake_locked (ev);
+  evictor_unlock (ev);
+  extent_set_free (ours);
+}
+
+/* ---- writing ---- */
+
+/* Begin when pacing allows it.  Returns whether that is later than now.
+ * Releases the lock while it sleeps.
+ */
+static bool
+pace_locked (struct evictor *ev, uint64_t bytes)
+{
+  const uint64_t now = nanoseconds_now ();
+  const uint64_t at = throttle_begin_at (&ev->throttle, bytes, now);
+  const struct timespec t = { at / 1000000000, at % 1000000000 };
+
+  if (at == now)
+    return false;
+  evictor_unlock (ev);
+  clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+  lock_take (&ev->lock);
+  return true;
+}
+
+/* Get a write slot and "bytes" of credit.  Releases the lock while it waits. */
+static void
+get_credit_locked (struct evictor *ev, uint64_t bytes)
+{
+  const uint64_t begin = stats_now (ev->config.stats);
+  struct throttle *t = &ev->throttle;
+  bool waited = throttle_is_paced (t, bytes) && pace_locked (ev, bytes);
+
+  if (!throttle_try (t, bytes)) {
+    waited = true;
+    evict_thread_wake_locked (ev);
+    throttle_wait (t, &ev->lock, bytes);
+    lock_take (&ev->lock);
+  }
+  if (waited)
+    stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
+}
+
+/* Add what is about to be written to the ring of writes, and pin its window.
+ * The credit that merging saves is returned.  Returns NULL without memory.
+ */
+static struct window *
+add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
+                  uint64_t credit)
+{
+  const uint64_t before = ev->writes.bytes;
+  const enum ring_result result = evict_add_locked (
+    ev, &ev->writes, offset, length, wberr_now (ev->config.errors));
+  const uint64_t used = ev->writes.bytes - before;
+
+  if (used > credit)
+    throttle_charge (&ev->throttle, used - credit);
+  else
+    throttle_return (&ev->throttle, credit - used);
+  if (result != RING_NO_MEMORY)
+    return ring_pin (&ev->writes);
+  ev->kept.unrecorded = true; /* a sweep would not know of it */
+  return NULL;
+}
+
+void
+evictor_write_begins (struct evictor *ev, struct evictor_write *w,
+                      uint64_t offset, uint64_t length, bool wait)
+{
+  *w = (struct evictor_write){ .offset = offset, .length = length };
+  lock_take (&ev->lock);
+  w->alone = !evict_thread_use_locked (ev);
+  if (!w->alone) {
+    if (wait)
+      w->credit = ring_whole_pages (&ev->writes, offset, length).length;
+    if (w->credit > 0)
+      get_credit_locked (ev, w->credit);
+    if (ev->config.preserve)
+      claim_for_write_locked (ev, offset, length);
+    w->window = add_write_locked (ev, offset, length, w->credit);
+    if (ring_unstarted (&ev->writes))
+      evict_thread_wake_locked (ev);
+  }
+  evictor_unlock (ev);
+}
+
+/* Without a thread the request itself waits for what it has written, and drops
+ * it unless that failed.  With preserve it stays: whose it is is not known.
+ */
+static void
+evict_alone (struct evictor *ev, const struct evictor_write *w)
+{
+  const struct extent e = ring_whole_pages (&ev->writes, w->offset, w->length);
+  struct extent_set s;
+  uint64_t bytes;
+  size_t next = 0;
+
+  extent_set_init (&s, 1);
+  if (extent_set_add (&s, e.offset, e.length) == 0 &&
+      writeback_wait (&ev->wb, &s, &next, &bytes) == 0 && !ev->config.preserve)
+    writeback_drop (&ev->wb, &s);
+  extent_set_free (&s);
+}
+
+void
+evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
+{
+  if (w->alone) {
+    evict_alone (ev, w);
+    return;
+  }
+  lock_take (&ev->lock);
+  ev->requests++;
+  if (w->window &&
+      ring_unpin (&ev->writes, w->window, w->offset, w->length, done) == -1)
+    ev->kept.unrecorded = true;
+  if (w->credit > 0)
+    throttle_leave (&ev->throttle, w->credit);
+  if (throttle_is_short (&ev->throttle) ||
+      (w->window && w->window->serial > 0 && w->window->pins == 0))
+    evict_thread_wake_locked (ev);
+  evictor_unlock (ev);
+}
+
+void
+evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
+                    wberr_mark begun)
+{
+  const uint64_t page_size = sysconf (_SC_PAGESIZE);
+  const uint64_t start = (offset + page_size - 1) / page_size;
+  const uint64_t end = (offset + length) / page_size;
+
+  lock_take (&ev->lock);
+  if (start < end && wberr_now (ev->config.errors) == begun)
+    extent_set_remove (&ev->kept.failed, start * page_size,
+                       (end - start) * page_size);
+  evictor_unlock (ev);
+}
+
+uint64_t
+evictor_flush_begins (struct evictor *ev)
+{
+  uint64_t covered;
+
+  lock_take (&ev->lock);
+  covered = ring_flush_begins (&ev->writes);
+  evictor_unlock (ev);
+  return covered;
+}
+
+void
+evictor_flush_ends (struct evictor *ev, uint64_t covered)
+{
+  lock_take (&ev->lock);
+  ring_flush_ends (&ev->writes, covered, nanoseconds_now ());
+  evict_thread_empty_soon_locked (ev);
+  if (ring_is_flushed (&ev->writes))
+    evict_thread_wake_locked (ev);
+  evictor_unlock (ev);
+}

@@ -1,0 +1,158 @@
+/* The struct of an evictor, and what its three files call of each other:
+ * evictor.c is what requests run, evict_thread.c the loop of the disk's own
+ * thread, and evict_steps.c the steps that the thread takes.
+ *
+ * Calls that end in _locked need the lock and assert it.  Those of
+ * evict_steps.c and evict_thread.c release it around system calls; no others
+ * do, except while a writer waits for credit and cache=preserve asks the kernel
+ * whose pages are resident.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_EVICTOR_IMPL_H
+#define FILE_EVICTOR_IMPL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "evictor.h"
+#include "kept.h"
+#include "lock.h"
+#include "preserve.h"
+#include "ring.h"
+#include "sweep.h"
+#include "throttle.h"
+#include "writeback.h"
+
+/* The disk's own thread. */
+enum thread_state {
+  NO_THREAD,    /* it was never started, or could not be */
+  THREAD_RUNS,  /* the disk is in use, or was less than 1.25 s ago */
+  THREAD_ENDED, /* the disk is idle and empty; to be joined */
+};
+
+struct evictor {
+  /* Constant. */
+  int fd;
+  char *name;
+  struct evictor_config config;
+  struct ownership ownership;
+
+  _Atomic int64_t reading; /* bytes of reads in progress */
+
+  struct lock lock; /* guards all below, except the last two */
+
+  struct ring reads;  /* read, or known to be on the disk */
+  struct ring writes; /* being written, or to be written back */
+  struct kept kept;
+  struct preserve preserve;
+  struct throttle throttle;
+
+  int readers;             /* connections that read */
+  uint64_t bytes_to_count; /* bytes until the page cache is counted */
+  uint64_t unevictable;    /* bytes over the allowance that stay when swept */
+  bool writers_next;       /* if writers wait, their window is next */
+  bool sweep_next;         /* if a sweep is under way, its next piece is */
+
+  enum thread_state thread_state;
+  pthread_t thread;
+  pthread_cond_t woken;   /* for the thread: there may be something to do */
+  pthread_cond_t emptied; /* for closers: "drain" was reset */
+  bool wake_pending;      /* the thread looks again before it waits */
+  bool stopping;          /* the thread ends */
+  bool drain;             /* a closer waits until the disk is empty */
+  bool active;            /* something may be resident */
+  bool unswept_reads;     /* reads since the disk was last emptied */
+  uint64_t requests;      /* counts up, to see whether the disk is idle */
+  unsigned quiet_ticks;   /* idle_tick_ms each, without a request */
+  unsigned empty_at;      /* quiet ticks at which to empty the disk */
+  unsigned attempts;      /* to empty it, after which something stayed */
+
+  /* Used by the thread alone, without the lock; see "turn" in wberr.h. */
+  struct writeback wb;
+  struct sweep sweep;
+};
+
+/* Release the lock, and wake the writers that were granted something. */
+static inline void
+evictor_unlock (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  throttle_unlock (&ev->throttle, &ev->lock);
+}
+
+/* ---- evict_thread.c ---- */
+
+/* A request begins or ends: the disk is not idle, and something may be
+ * resident. Starts the thread if need be.  Returns whether it runs.
+ */
+bool evict_thread_use_locked (struct evictor *ev);
+
+/* There may be something to do. */
+void evict_thread_wake_locked (struct evictor *ev);
+
+/* A flush was made: empty the disk soon, unless a request follows. */
+void evict_thread_empty_soon_locked (struct evictor *ev);
+
+/* Have the disk emptied, without waiting.  Does nothing if no thread can be
+ * started.
+ */
+void evict_thread_drain_locked (struct evictor *ev);
+
+/* End the thread.  No other call may be in progress. */
+void evict_thread_stop (struct evictor *ev);
+
+/* ---- evict_steps.c ---- */
+
+/* What is done next: the first of these for which there is a reason. */
+enum step {
+  START_WINDOW,      /* a sealed window whose writeback was not started */
+  WRITERS_TURN,      /* writers wait, and readers or a sweep had their turn */
+  COUNT,             /* it is time to count what is resident */
+  SWEEP,             /* a sweep is under way, and it is its turn */
+  EVICT_READ,        /* the ring of reads is over half full */
+  EVICT_WRITTEN,     /* so is the ring of writes, or its oldest was flushed */
+  SEAL_FLUSHED,      /* a window that is filling was flushed and left alone */
+  EVICT_FOR_WRITERS, /* writers wait for credit */
+  SEAL_FOR_WRITERS,  /* and all windows are still filling */
+  NOTHING,
+};
+
+enum step evict_next_step_locked (struct evictor *ev);
+
+/* Take one step.  Returns false if there was nothing to do.  Releases the lock
+ * around system calls.
+ */
+bool evict_step_locked (struct evictor *ev);
+
+/* Write back, wait for and drop everything in the rings, and begin a sweep of
+ * the whole file; then sweep its next piece, and return whether there is more.
+ * Both release the lock around system calls.
+ */
+void evict_rings_locked (struct evictor *ev);
+bool evict_sweep_locked (struct evictor *ev);
+
+/* Drop the oldest window of reads, which must exist.  Releases the lock around
+ * system calls.  Any thread may do this.
+ */
+void evict_read_locked (struct evictor *ev);
+
+/* Bytes that are resident, or -1 if they cannot be counted.  Releases the lock.
+ */
+int64_t evict_count_locked (struct evictor *ev);
+
+/* Add to a ring, and count down to the next count. */
+enum ring_result evict_add_locked (struct evictor *ev, struct ring *r,
+                                   uint64_t offset, uint64_t length,
+                                   uint64_t epoch);
+
+/* Add what was read to the ring of reads.  Returns whether a window was sealed.
+ * Where the thread does not keep up, drops windows itself.
+ */
+bool evict_add_read_locked (struct evictor *ev, uint64_t offset,
+                            uint64_t length);
+
+#endif /* FILE_EVICTOR_IMPL_H */

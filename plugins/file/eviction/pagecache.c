@@ -1,0 +1,342 @@
+/* The kernel calls that act on the page cache of a file, and which of them work
+ * on this file.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "pagecache.h"
+
+#ifndef NTFS3_SUPER_MAGIC
+#define NTFS3_SUPER_MAGIC 0x7366746e
+#endif
+
+/* Not in the C library or headers of Debian 12.  The number is the same
+ * on all architectures but alpha.
+ */
+#ifndef __NR_cachestat
+#ifdef __alpha__
+#define __NR_cachestat 561
+#else
+#define __NR_cachestat 451
+#endif
+#endif
+
+struct cachestat_range {
+  uint64_t offset;
+  uint64_t length;
+};
+
+struct cachestat_counts { /* in pages */
+  uint64_t cached;
+  uint64_t dirty;
+  uint64_t writeback;
+  uint64_t evicted;
+  uint64_t recently_evicted;
+};
+
+static int
+cachestat (int fd, uint64_t offset, uint64_t length,
+           struct cachestat_counts *counts)
+{
+  struct cachestat_range range = { offset, length };
+
+  return syscall (__NR_cachestat, fd, &range, counts, 0);
+}
+
+/* ---- writeback and dropping ---- */
+
+int
+pagecache_start (int fd, uint64_t offset, uint64_t length)
+{
+  return sync_file_range (fd, offset, length, SYNC_FILE_RANGE_WRITE) == -1
+           ? errno
+           : 0;
+}
+
+/* Whether a range has dirty pages, or that is not known. */
+static bool
+may_be_dirty (const struct pagecache *pc, int fd, uint64_t offset,
+              uint64_t length)
+{
+  struct cachestat_counts counts;
+
+  return pc->counts != COUNTS_BY_CACHESTAT ||
+         cachestat (fd, offset, length, &counts) == -1 || counts.dirty > 0;
+}
+
+int
+pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
+                uint64_t length)
+{
+  unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE;
+
+  if (may_be_dirty (pc, fd, offset, length))
+    flags |= SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  return sync_file_range (fd, offset, length, flags) == -1 ? errno : 0;
+}
+
+int
+pagecache_drop (int fd, uint64_t offset, uint64_t length)
+{
+  return posix_fadvise (fd, offset, length, POSIX_FADV_DONTNEED);
+}
+
+/* ---- mincore ---- */
+
+/* mincore(2) is asked about one piece at a time, of at most PIECE pages. */
+#define PIECE 4096
+
+static int
+mincore_piece (int fd, uint64_t offset, uint64_t length,
+               unsigned char resident[PIECE])
+{
+  void *map;
+  int r;
+
+  map = mmap (NULL, length, PROT_READ, MAP_SHARED, fd, offset);
+  if (map == MAP_FAILED)
+    return -1;
+  r = mincore (map, length, resident);
+  munmap (map, length);
+  return r;
+}
+
+static int
+missing_by_mincore (int fd, uint64_t offset, uint64_t length,
+                    struct extent_set *missing)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE);
+  unsigned char resident[PIECE];
+
+  while (length > 0) {
+    uint64_t n = length / page < PIECE ? length / page : PIECE, i;
+
+    if (mincore_piece (fd, offset, n * page, resident) == -1)
+      return -1;
+    for (i = 0; i < n; i++) {
+      if (!(resident[i] & 1) &&
+          extent_set_add (missing, offset + i * page, page) == -1)
+        return -1;
+    }
+    offset += n * page;
+    length -= n * page;
+  }
+  return 0;
+}
+
+/* ---- what works ---- */
+
+/* File systems on which a range that was waited for can be dropped. */
+static bool
+waits_by_range (uint32_t magic)
+{
+  switch (magic) {
+  case 0: /* a block device */
+  case BTRFS_SUPER_MAGIC:
+  case EXFAT_SUPER_MAGIC:
+  case EXT4_SUPER_MAGIC: /* and ext2, ext3 */
+  case F2FS_SUPER_MAGIC:
+  case MSDOS_SUPER_MAGIC:
+  case NTFS3_SUPER_MAGIC:
+  case XFS_SUPER_MAGIC:
+    return true;
+  default:
+    return false;
+  }
+}
+
+/* Whether the call exists, and a sandbox allows it. */
+static bool
+has_sync_file_range (int fd)
+{
+  const int err = pagecache_start (fd, 0, 1);
+
+  return err != ENOSYS && err != EPERM && err != EOPNOTSUPP && err != EINVAL;
+}
+
+/* Whether mincore(2) reports which pages are resident.  Of a file that the
+ * process neither owns nor may write it reports all, even beyond its end, where
+ * there is no page.
+ */
+static bool
+has_mincore (int fd)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE);
+  const off_t size = lseek (fd, 0, SEEK_END);
+  unsigned char resident[PIECE];
+
+  return size >= 0 &&
+         mincore_piece (fd, (size + page - 1) / page * page, page, resident) ==
+           0 &&
+         !(resident[0] & 1);
+}
+
+void
+pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
+{
+  struct cachestat_counts counts;
+
+  pc->by_range = waits_by_range (magic) && has_sync_file_range (fd);
+  if (magic != OVERLAYFS_SUPER_MAGIC && cachestat (fd, 0, 1, &counts) == 0)
+    pc->counts = COUNTS_BY_CACHESTAT;
+  else if (has_mincore (fd))
+    pc->counts = COUNTS_BY_MINCORE;
+  else
+    pc->counts = COUNTS_BY_NOTHING;
+}
+
+const char *
+pagecache_waits_by (const struct pagecache *pc)
+{
+  return pc->by_range ? "sync_file_range" : "fdatasync";
+}
+
+const char *
+pagecache_counts_by (const struct pagecache *pc)
+{
+  static const char *const names[] = {
+    [COUNTS_BY_NOTHING] = NULL,
+    [COUNTS_BY_CACHESTAT] = "cachestat",
+    [COUNTS_BY_MINCORE] = "mincore",
+  };
+
+  return names[pc->counts];
+}
+
+/* ---- looking ---- */
+
+int64_t
+pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
+                 uint64_t length)
+{
+  struct cachestat_counts counts;
+
+  if (pc->counts != COUNTS_BY_CACHESTAT ||
+      cachestat (fd, offset, length, &counts) == -1)
+    return -1;
+  return counts.cached * sysconf (_SC_PAGESIZE);
+}
+
+#define MOST_BY_MINCORE (UINT64_C (4) << 30)
+
+int64_t
+pagecache_count_file (const struct pagecache *pc, int fd)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE);
+  unsigned char resident[PIECE];
+  const off_t size = lseek (fd, 0, SEEK_END);
+  uint64_t at, i, pages = 0;
+
+  if (pc->counts != COUNTS_BY_MINCORE || size < 0 ||
+      (uint64_t) size > MOST_BY_MINCORE)
+    return pagecache_count (pc, fd, 0, 0);
+  for (at = 0; at < (uint64_t) size; at += PIECE * page) {
+    const uint64_t n = (size - at + page - 1) / page;
+
+    if (mincore_piece (fd, at, (n < PIECE ? n : PIECE) * page, resident) == -1)
+      return -1;
+    for (i = 0; i < n && i < PIECE; i++)
+      pages += resident[i] & 1;
+  }
+  return pages * page;
+}
+
+/* Where a range has some pages, look at its halves. */
+static int
+missing_by_count (const struct pagecache *pc, int fd, uint64_t offset,
+                  uint64_t length, struct extent_set *missing)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE);
+  const uint64_t half = length / page / 2 * page;
+  int64_t cached = pagecache_count (pc, fd, offset, length);
+
+  if (cached == -1)
+    return -1;
+  if (cached == 0)
+    return extent_set_add (missing, offset, length);
+  if ((uint64_t) cached >= length)
+    return 0;
+  if (missing_by_count (pc, fd, offset, half, missing) == -1)
+    return -1;
+  return missing_by_count (pc, fd, offset + half, length - half, missing);
+}
+
+static int
+find_missing (const struct pagecache *pc, int fd, const struct extent *e,
+              struct extent_set *missing)
+{
+  switch (pc->counts) {
+  case COUNTS_BY_CACHESTAT:
+    return missing_by_count (pc, fd, e->offset, e->length, missing);
+  case COUNTS_BY_MINCORE:
+    return missing_by_mincore (fd, e->offset, e->length, missing);
+  default:
+    errno = EPERM;
+    return -1;
+  }
+}
+
+int
+pagecache_subtract_missing (const struct pagecache *pc, int fd,
+                            struct extent_set *set)
+{
+  struct extent_set missing;
+  int r = 0;
+  size_t i;
+
+  extent_set_init (&missing, SIZE_MAX);
+  for (i = 0; i < set->nr && r == 0; i++)
+    r = find_missing (pc, fd, &set->v[i], &missing);
+  extent_set_subtract (set, &missing);
+  extent_set_free (&missing);
+  return r;
+}
+
+bool
+pagecache_is_empty (const struct pagecache *pc, int fd, uint64_t offset,
+                    uint64_t length)
+{
+  return pagecache_count (pc, fd, offset, length) == 0;
+}
+
+bool
+pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE), end = offset + length;
+  uint64_t at = offset;
+  unsigned char resident[PIECE];
+  struct cachestat_counts counts;
+
+  /* mincore says no of what is swapped out (mincore_page, Linux 6.18), be it
+   * while we look.
+   */
+  if (cachestat (fd, offset, length, &counts) == -1 || counts.evicted > 0)
+    return false;
+  if (counts.cached == 0)
+    return true;
+  while (at < end) {
+    uint64_t n = (end - at) / page, i;
+
+    if (n > PIECE)
+      n = PIECE;
+    if (mincore_piece (fd, at, n * page, resident) == -1)
+      return false;
+    for (i = 0; i < n; i++) {
+      if (resident[i] & 1)
+        return false;
+    }
+    at += n * page;
+  }
+  return cachestat (fd, offset, length, &counts) == 0 && counts.evicted == 0;
+}

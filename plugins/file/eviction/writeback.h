@@ -1,0 +1,57 @@
+/* Writeback: how a window reaches the disk, and leaves the page cache.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_WRITEBACK_H
+#define FILE_WRITEBACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "extent_set.h"
+#include "pagecache.h"
+#include "ring.h"
+#include "stats.h"
+#include "wberr.h"
+
+/* -D file.evict=1 */
+extern int file_debug_evict;
+
+/* Of one disk.  All fields are constant except *seen; the calls need no lock
+ * and block on the disk, except writeback_start and writeback_drop.
+ */
+struct writeback {
+  int fd; /* the evictor's own descriptor */
+  const char *name;
+  const struct pagecache *pages;
+  struct wberr *errors;   /* has its own locks */
+  struct stats *stats;    /* has its own atomics; may be NULL */
+  struct wberr_seen seen; /* errors that the evictor knows of */
+};
+
+/* Start to write a sealed window. */
+void writeback_start (struct writeback *wb, const struct window *w);
+
+/* Wait until the next piece of a set is on the disk: a few extents from index
+ * *next on, or all of it where ranges cannot be waited for.  Sets *next to the
+ * first extent after it and *bytes to the length of the piece.  Returns 0, or
+ * an errno value of which a record and a log message were made.
+ */
+int writeback_wait (struct writeback *wb, const struct extent_set *s,
+                    size_t *next, uint64_t *bytes);
+
+/* Wait until all that was written so far is on the disk.  Returns as
+ * writeback_wait.
+ */
+int writeback_sync (struct writeback *wb);
+
+/* Drop the clean pages of a set. */
+void writeback_drop (struct writeback *wb, const struct extent_set *s);
+
+/* Log a window if -D file.evict=1 asks for it. */
+void writeback_debug (const struct writeback *wb, const char *what,
+                      const char *kind, const struct window *w);
+
+#endif /* FILE_WRITEBACK_H */
