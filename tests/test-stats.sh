@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # stats=FILE has what was done to each disk: requests, windows, bytes and
-# errors, as text and JSON, at the end and on SIGUSR1, at which the server
-# goes on; and a file that is something else is not overwritten.
+# errors, as text and JSON, at the start, on SIGUSR1 and at the end.  The file is
+# replaced as a whole or stays as it was; neither a file that is something else
+# nor the target of a symbolic link is overwritten.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -67,10 +68,16 @@ is '5 1' '"\(.reads) \(.failed_requests)"'
 jq -e '.statistics == "nbdkit-file-plugin" and .cache == "none"' "$stats" \
   >/dev/null || fail 'the head of the JSON'
 
-# A shorter text replaces a longer one, whole.
+# A shorter text replaces a longer one, whole: a reader keeps the old file.
 [ "$(wc -l <"$stats")" -gt 1 ] || fail 'only one line of JSON'
+cp "$stats" "$tmp/old"
+chmod 640 "$stats"
+exec 8<"$stats"
 start_nbdkit file "$disk" stats="$stats"
 stop_nbdkit
+cmp - "$tmp/old" <&8 || fail 'it was written in place'
+exec 8<&-
+[ "$(stat -c %a "$stats")" = 640 ] || fail "mode $(stat -c %a "$stats")"
 [ "$(wc -l <"$stats")" = 1 ] || fail "not the head alone: $(cat "$stats")"
 grep -q 'cache=default' "$stats" || fail "which cache= was it?"
 
@@ -91,6 +98,87 @@ stop_nbdkit
   fail "names: $(cat "$stats")"
 python3 -c 'import json, sys; json.load(open(sys.argv[1], encoding="utf-8"))' \
   "$stats" || fail 'Python does not read it'
+
+# As text, without characters that a terminal would obey.
+odd=$'e\033]0;x\a\t\x7f\xc2\x9b\xff\\\xc3\xa4'
+printf 1 >"$tmp/dir/$odd"
+start_nbdkit file dir="$tmp/dir" stats="$stats"
+limited nbdcopy \
+  "nbd+unix:///e%1B%5D0%3Bx%07%09%7F%C2%9B%FF%5C%C3%A4?socket=$tmp/sock" null: ||
+  fail 'an export with control characters'
+stop_nbdkit
+grep -qxF "$tmp/dir/"'e\x1b]0;x\x07\x09\x7f\xc2\x9b\xff\\ä' "$stats" ||
+  fail "the name is not escaped: $(cat -v "$stats")"
+
+# No line about kernel calls that were never used.
+start_nbdkit -r file "$disk" cache=default stats="$stats"
+limited nbdcopy "$uri" null: || fail 'copying with cache=default'
+stop_nbdkit
+grep -q '^  failed requests: 0, writeback errors: 0$' "$stats" ||
+  fail "text: $(<"$stats")"
+! grep -q ' by ' "$stats" || fail "used kernel calls: $(<"$stats")"
+
+# The new file cannot be completed: the old one stays, and nothing else.
+for i in {1..40}; do printf 1 >"$tmp/dir/disk$i"; done
+all_exports ()
+{
+  for i in {1..40}; do
+    limited nbdcopy "nbd+unix:///disk$i?socket=$tmp/sock" null: ||
+      fail "export disk$i"
+  done
+}
+says ()
+{
+  grep -qF -- "$1" "$tmp/log"
+}
+rm "$stats"
+under=(env --ignore-signal=XFSZ prlimit --fsize=8192)
+start_nbdkit file dir="$tmp/dir" stats="$stats" stats-format=json
+under=()
+cp "$stats" "$tmp/old"
+all_exports
+kill -USR1 "$server"
+eventually 10 says "stats=$stats: File too large: the new file $stats.$server" ||
+  fail 'nothing about a file that is too large'
+stop_nbdkit
+cmp "$stats" "$tmp/old" || fail 'half of the statistics were written'
+[ "$(echo "$stats"*)" = "$stats" ] || fail "left: $(echo "$stats"*)"
+
+# The same on a disk that is full.
+if [ "$(id -u)" = 0 ]; then
+  mkdir "$tmp/mnt"
+  mounts+=("$tmp/mnt")
+  mount -t tmpfs -o size=64k none "$tmp/mnt"
+  start_nbdkit file dir="$tmp/dir" stats="$tmp/mnt/stats" stats-format=json
+  cp "$tmp/mnt/stats" "$tmp/old"
+  head -c 50K /dev/zero >"$tmp/mnt/fill"
+  all_exports
+  stop_nbdkit
+  says 'No space left on device: the new file' || fail 'a full disk'
+  cmp "$tmp/mnt/stats" "$tmp/old" || fail 'half old, half new on a full disk'
+  rm "$tmp/mnt/fill"
+  [ "$(ls "$tmp/mnt")" = stats ] || fail "left: $(ls "$tmp/mnt")"
+
+  # Another user (-u) that may not write it is reported at the start.
+  mkdir "$tmp/closed"
+  chmod 777 "$tmp"
+  start_nbdkit -u nobody file "$disk" stats="$tmp/closed/stats"
+  eventually 10 says "stats=$tmp/closed/stats: Permission denied" ||
+    fail 'nothing about -u at the start'
+  stop_nbdkit
+  chmod 700 "$tmp"
+fi
+
+# A symbolic link is not followed: not at the start, and not later.
+: >"$tmp/precious"
+rm "$stats"
+start_nbdkit file "$disk" stats="$stats"
+ln -sf precious "$stats"
+kill -USR1 "$server"
+eventually 10 says 'follows no symbolic link' || fail 'a link is followed'
+stop_nbdkit
+[ -L "$stats" ] || fail 'the link was replaced'
+[ ! -s "$tmp/precious" ] || fail 'the target of a link was overwritten'
 
 # In the log.
 start_nbdkit file "$disk" cache=none stats=-
@@ -121,6 +209,8 @@ refused 'is not a regular file' stats="$tmp/fifo"
 refused 'is not a regular file' stats=/dev/null
 refused "stats=$tmp/none/stats: No such file" stats="$tmp/none/stats"
 refused "stats=$tmp: " stats="$tmp"
+refused 'follows no symbolic link' stats="$stats"
+[ ! -s "$tmp/precious" ] || fail 'the target of a link was overwritten'
 refused 'stats=: the name is empty' stats=
 refused 'was given before' stats=- stats=-
 refused 'stats-format=xml: not one of: text, json' stats=- stats-format=xml

@@ -1,8 +1,6 @@
-/* Statistics: what was done to each disk, counted, and written to a file or
- * the log at the end, on SIGUSR1, and every now and then if that is wanted.
+/* Counters of each disk, and writing them to a file or the log.
  *
- * A signal's handler can do next to nothing, so it wakes a thread, which
- * writes them.
+ * A signal handler may call almost nothing, so it wakes a thread that writes.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -13,11 +11,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <search.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -30,59 +27,71 @@
 #include <nbdkit-plugin.h>
 
 #include "eviction/clock.h"
+#include "escape.h"
 #include "options.h"
 #include "stats.h"
 #include "stats_format.h"
 #include "eviction/thread.h"
 
 /* Constant after stats_open and stats_start. */
-static bool wanted;
+static const char *file; /* "-" = the log, NULL = no statistics are wanted */
 static enum stats_format format;
-static int interval;  /* seconds, or 0 */
-static int file = -1; /* written in place; -1 = replaced, or the log */
-static char *path;    /* of the file that is replaced, without links, or NULL */
+static int interval;    /* seconds, or 0 */
+static uid_t opened_as; /* before nbdkit changed its user (-u) */
 static bool started, listening;
 static pthread_t thread;
 
 static sem_t asked; /* posted by the handler, and to end the thread */
 static atomic_bool finishing;
 
-/* By name.  The lock guards the tree, and is held for nothing that blocks. */
+/* A list sorted by name.  Disks are only added, which needs the lock, so that
+ * reading the list needs none.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void *all;
-static size_t nr_all;
-
-static int
-order (const void *va, const void *vb)
-{
-  const struct stats *a = va, *b = vb;
-
-  return strcmp (a->name, b->name);
-}
+static _Atomic (struct stats *) all;
 
 /* ---- counting ---- */
+
+static void
+free_one (struct stats *s)
+{
+  free (s->name);
+  free (s->label);
+  free (s);
+}
+
+/* Returns NULL without memory. */
+static struct stats *
+add_locked (_Atomic (struct stats *) *place, const char *name)
+{
+  struct stats *s = calloc (1, sizeof *s);
+
+  if (s == NULL)
+    return NULL;
+  s->name = strdup (name);
+  s->label = escape_name (name);
+  if (s->name == NULL || s->label == NULL) {
+    free_one (s);
+    return NULL;
+  }
+  s->next = *place;
+  *place = s;
+  return s;
+}
 
 struct stats *
 stats_of (const char *name)
 {
-  const struct stats key = { .name = (char *) name };
-  struct stats **found, *s = NULL;
+  _Atomic (struct stats *) *place = &all;
+  struct stats *s;
 
-  if (!wanted)
+  if (file == NULL)
     return NULL;
   pthread_mutex_lock (&lock);
-  found = tfind (&key, &all, order);
-  if (found)
-    s = *found;
-  else if ((s = calloc (1, sizeof *s)) != NULL &&
-           ((s->name = strdup (name)) == NULL ||
-            tsearch (s, &all, order) == NULL)) {
-    free (s->name);
-    free (s);
-    s = NULL;
-  }
-  else
-    nr_all++;
+  while ((s = *place) != NULL && strcmp (s->name, name) < 0)
+    place = &s->next;
+  if (s == NULL || strcmp (s->name, name) != 0)
+    s = add_locked (place, name);
   pthread_mutex_unlock (&lock);
   if (s == NULL)
     nbdkit_debug ("%s: no memory for statistics", name);
@@ -106,210 +115,164 @@ stats_add_time (struct stats *s, enum stats_wait what, uint64_t begin)
 
 /* ---- writing ---- */
 
-/* nbdkit's own log goes to stderr, or to syslog if it runs in the background,
- * with stderr on /dev/null; but it has no level between debug and error.
+/* Write everything to the stream and close it.  It cannot be a stream in
+ * memory: with glibc, ferror and fclose do not report that memory ran out.
+ * Returns 0, or -1 with errno set.
  */
-static void
-write_to_log (char *text)
+static int
+write_and_close (FILE *out, int buffering)
+{
+  static char buffer[BUFSIZ]; /* stdio might have no memory for one */
+  int err;
+
+  setvbuf (out, buffer, buffering, sizeof buffer);
+  stats_format (out, format, all);
+  err = fflush (out) == EOF ? errno : ferror (out) ? EIO : 0;
+  if (fclose (out) == EOF && err == 0)
+    err = errno;
+  errno = err;
+  return err ? -1 : 0;
+}
+
+static bool
+is_dev_null (int fd)
 {
   struct stat st;
-  char *line, *rest;
-  bool background = fstat (STDERR_FILENO, &st) == -1 ||
-                    (S_ISCHR (st.st_mode) && st.st_rdev == makedev (1, 3));
 
-  for (line = strtok_r (text, "\n", &rest); line;
-       line = strtok_r (NULL, "\n", &rest)) {
-    if (background)
-      syslog (LOG_DAEMON | LOG_INFO, "nbdkit: file: %s", line);
-    else
-      fprintf (stderr, "%s\n", line);
-  }
+  return fstat (fd, &st) == -1 ||
+         (S_ISCHR (st.st_mode) && st.st_rdev == makedev (1, 3));
 }
 
-/* Write the whole text, or say why not; "name" is for that. */
-static int
-write_text (int fd, const char *name, const char *text, size_t length)
+/* Write to where nbdkit's own log goes: to stderr, or to syslog if nbdkit runs
+ * in the background, with stderr on /dev/null.  nbdkit has no level between
+ * debug and error.
+ */
+static ssize_t
+write_lines (void *cookie, const char *text, size_t length)
 {
-  size_t done = 0;
+  size_t i, n;
 
-  while (done < length) {
-    ssize_t r = pwrite (fd, text + done, length - done, done);
+  if (!is_dev_null (STDERR_FILENO))
+    return fwrite (text, 1, length, stderr);
+  for (i = 0; i < length; i += n + 1) {
+    const char *newline = memchr (text + i, '\n', length - i);
 
-    if (r == -1 && errno == EINTR)
-      continue;
-    if (r <= 0) {
-      nbdkit_error ("stats=%s: writing %s: %m", options.stats, name);
-      return -1;
-    }
-    done += r;
+    /* A line longer than the stream's buffer comes in pieces. */
+    n = newline ? (size_t) (newline - text) - i : length - i;
+    syslog (LOG_DAEMON | LOG_INFO, "nbdkit: file: %.*s", (int) n, text + i);
   }
-  return 0;
+  return length;
 }
 
 static int
-write_in_place (const char *text, size_t length)
+write_log (void)
 {
-  int r = write_text (file, options.stats, text, length);
+  const cookie_io_functions_t functions = { .write = write_lines };
+  FILE *out = fopencookie (NULL, "w", functions);
 
-  /* After, not before, so that who reads it meanwhile sees something. */
-  if (r == 0 && (r = ftruncate (file, length)) == -1)
-    nbdkit_error ("stats=%s: %m", options.stats);
-  return r;
-}
-
-/* Whether the file may be overwritten: it could be somebody's disk. */
-static int
-check_file (int fd)
-{
-  char head[STATS_HEAD] = "";
-  struct stat st = { .st_mode = 0 };
-
-  if (fstat (fd, &st) == -1 || !S_ISREG (st.st_mode)) {
-    nbdkit_error ("stats=%s: is not a regular file; use stats=- for the log",
-                  options.stats);
-    return -1;
-  }
-  if (pread (fd, head, sizeof head - 1, 0) == -1) {
-    nbdkit_error ("stats=%s: %m", options.stats);
-    return -1;
-  }
-  if (st.st_size == 0 || stats_is_format (head))
+  if (out && write_and_close (out, _IOLBF) == 0)
     return 0;
-  nbdkit_error ("stats=%s: there is a file that has something else than "
-                "statistics in it: not overwritten",
-                options.stats);
+  nbdkit_error ("stats=-: %m: not all statistics were written to the log");
   return -1;
 }
 
-/* The file that is to be replaced, if there is one: may it be?  A new one gets
- * its mode and owner, which are in *st.  O_NONBLOCK is for a FIFO.
+/* Check that only statistics are replaced: the file could be a disk.  Sets
+ * *old, with a mode of 0 if there is no file.  O_NONBLOCK is for a FIFO.
  */
 static int
-check_replaced (struct stat *st)
+check_old (struct stat *old)
 {
-  int fd = open (path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  int r;
+  char head[STATS_HEAD] = "";
+  const char *why = NULL;
+  int fd = open (file,
+                 O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
 
+  old->st_mode = 0;
   if (fd == -1 && errno == ENOENT)
     return 0;
   if (fd == -1) {
-    nbdkit_error ("stats=%s: %m", options.stats);
+    nbdkit_error ("stats=%s: %m; nbdkit must be able to read a file that it "
+                  "replaces, and follows no symbolic link",
+                  file);
     return -1;
   }
-  r = check_file (fd);
-  if (r == 0 && fstat (fd, st) == -1)
-    st->st_mode = 0;
+  if (fstat (fd, old) == -1 || !S_ISREG (old->st_mode))
+    why = "is not a regular file; use stats=- for the log";
+  else if (old->st_size > 0 && (pread (fd, head, sizeof head - 1, 0) == -1 ||
+                                !stats_is_format (head)))
+    why = "there is a file that has something else than statistics in it: not "
+          "overwritten; remove it or choose another name";
+  if (why)
+    nbdkit_error ("stats=%s: %s", file, why);
   close (fd);
-  return r;
+  return why ? -1 : 0;
 }
 
-/* Write a file beside it, and give that its name: who reads it sees the old one
- * or the new one, and all of it.
+/* Returns 0, or -1 with errno set. */
+static int
+write_part (const char *part, const struct stat *old)
+{
+  FILE *out;
+  int fd;
+
+  unlink (part); /* left by a server that was killed */
+  fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+             old->st_mode ? 0600 : 0666);
+  if (fd == -1)
+    return -1;
+  if (old->st_mode) {
+    if (fchown (fd, old->st_uid, old->st_gid) == -1)
+      nbdkit_debug ("stats=%s: its owner is not kept: %m", file);
+    fchmod (fd, old->st_mode & 0777);
+  }
+  out = fdopen (fd, "w");
+  if (out == NULL) {
+    close (fd);
+    return -1;
+  }
+  return write_and_close (out, _IOFBF);
+}
+
+/* Write a file beside it and rename that, so that a reader sees the old
+ * statistics or the new ones, whole.
  */
 static int
-replace_file (const char *text, size_t length)
+replace_file (void)
 {
+  struct stat old;
   char *part;
-  struct stat st = { .st_mode = 0 };
-  int fd, r = -1;
+  int r;
 
-  if (check_replaced (&st) == -1)
+  if (check_old (&old) == -1)
     return -1;
-  if (asprintf (&part, "%s.%ld.part", path, (long) getpid ()) == -1) {
-    nbdkit_error ("stats=%s: %m", options.stats);
-    return -1;
-  }
-  unlink (part);
-  fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd == -1) {
-    nbdkit_error ("stats=%s: a file beside it, which is to replace it: %s: %m",
-                  options.stats, part);
-    free (part);
+  if (asprintf (&part, "%s.%ld.part", file, (long) getpid ()) == -1) {
+    nbdkit_error ("stats=%s: no memory to write it; the old file stays", file);
     return -1;
   }
-  if (st.st_mode != 0) {
-    if (fchown (fd, st.st_uid, st.st_gid) == -1)
-      nbdkit_debug ("stats=%s: its owner is not kept: %m", options.stats);
-    fchmod (fd, st.st_mode & 0777);
-  }
-  if (write_text (fd, part, text, length) == 0 &&
-      (r = rename (part, path)) == -1)
-    nbdkit_error ("stats=%s: renaming %s: %m", options.stats, part);
-  if (r == -1)
+  r = write_part (part, &old);
+  if (r == 0)
+    r = rename (part, file);
+  if (r == -1) {
+    nbdkit_error ("stats=%s: %m: the new file %s was not completed, so the old "
+                  "one stays; their folder needs free space and must let "
+                  "nbdkit create files",
+                  file, part);
     unlink (part);
-  close (fd);
+  }
   free (part);
   return r;
 }
 
-struct list {
-  const struct stats **all;
-  size_t nr;
-};
-
-static void
-add_to_list (const void *node, VISIT visit, void *arg)
+static bool
+is_log (void)
 {
-  struct list *list = arg;
-
-  if (visit == postorder || visit == leaf)
-    list->all[list->nr++] = *(const struct stats *const *) node;
-}
-
-/* All there are, sorted by name.  They stay, so they need no lock. */
-static int
-list_all (struct list *list)
-{
-  pthread_mutex_lock (&lock);
-  list->nr = 0;
-  list->all = calloc (nr_all + 1, sizeof *list->all);
-  if (list->all)
-    twalk_r (all, add_to_list, list);
-  pthread_mutex_unlock (&lock);
-  return list->all ? 0 : -1;
-}
-
-/* Returns the text, or NULL with errno set. */
-static char *
-text_of_all (size_t *length)
-{
-  char *text = NULL;
-  struct list list;
-  FILE *out;
-
-  if (list_all (&list) == -1)
-    return NULL;
-  out = open_memstream (&text, length);
-  if (out) {
-    stats_format (out, format, list.all, list.nr);
-    if (fclose (out) == EOF) {
-      free (text);
-      text = NULL;
-    }
-  }
-  free (list.all);
-  return text;
+  return strcmp (file, "-") == 0;
 }
 
 static int
 write_all (void)
 {
-  size_t length;
-  char *text = text_of_all (&length);
-  int r = 0;
-
-  if (text == NULL) {
-    nbdkit_error ("stats=%s: %m", options.stats);
-    return -1;
-  }
-  if (path)
-    r = replace_file (text, length);
-  else if (file != -1)
-    r = write_in_place (text, length);
-  else
-    write_to_log (text);
-  free (text);
-  return r;
+  return is_log () ? write_log () : replace_file ();
 }
 
 /* ---- from beginning to end ---- */
@@ -323,8 +286,8 @@ handle_signal (int sig)
   errno = err;
 }
 
-/* Not only when there is a thread: whoever sees the server's pid file may send
- * the signal before, and would end it.
+/* Called before the thread is started: another process that sees nbdkit's pid
+ * file may send the signal earlier, and it would end nbdkit.
  */
 static void
 listen_to_signal (void)
@@ -336,60 +299,31 @@ listen_to_signal (void)
   sigaction (SIGUSR1, &act, NULL);
 }
 
-/* It is written once now, so that what is wrong with the name or the folder is
- * told now.
- */
-static int
-open_replaced (const char *name)
-{
-  path = realpath (name, NULL);
-  if (path == NULL && errno == ENOENT)
-    path = strdup (name);
-  if (path == NULL) {
-    nbdkit_error ("stats=%s: %m", name);
-    return -1;
-  }
-  return write_all ();
-}
-
-static int
-open_in_place (const char *name)
-{
-  /* O_NONBLOCK for a FIFO. */
-  file = open (name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-               0666);
-  if (file == -1) {
-    nbdkit_error ("stats=%s: %m", name);
-    return -1;
-  }
-  return check_file (file);
-}
-
 int
 stats_open (const char *name, enum stats_format as, int seconds)
 {
-  wanted = true;
+  file = name;
   format = as;
   interval = seconds;
+  opened_as = geteuid ();
   listen_to_signal ();
-  if (strcmp (name, "-") == 0)
-    return 0;
-  return interval ? open_replaced (name) : open_in_place (name);
+  /* Now, so that nbdkit does not start with a wrong name or folder. */
+  return is_log () ? 0 : replace_file ();
 }
 
-/* Wait to be asked, or for the time to come, which is then the next one. */
+/* Wait for a signal, or until *next, which is then moved on by the interval. */
 static void
 wait_until_asked (struct timespec *next)
 {
   if (interval == 0)
     sem_wait (&asked);
-  /* If writing took longer than that, once is enough. */
+  /* Intervals that passed while a file was written are left out. */
   else if (sem_clockwait (&asked, CLOCK_MONOTONIC, next) == -1 &&
            errno == ETIMEDOUT)
     do
       next->tv_sec += interval;
     while (next->tv_sec < (time_t) seconds_now ());
-  /* Signals that came meanwhile are all answered by what is written now. */
+  /* One file answers all signals that came before it. */
   while (sem_trywait (&asked) == 0)
     ;
 }
@@ -415,32 +349,30 @@ stats_start (void)
 {
   int err;
 
-  if (!wanted)
+  if (file == NULL)
     return;
   started = true;
+  /* Report now if that user may not write it. */
+  if (!is_log () && geteuid () != opened_as)
+    replace_file ();
   err = thread_start (&thread, write_when_asked, NULL);
   listening = err == 0;
   if (err) {
     errno = err;
-    nbdkit_error ("stats=%s: no thread to write them, but at the end: %m",
-                  options.stats);
+    nbdkit_error ("stats=%s: cannot start a thread, so it is written only "
+                  "when nbdkit ends: %m",
+                  file);
   }
 }
 
-static void
-free_one (void *s)
-{
-  free (((struct stats *) s)->name);
-  free (s);
-}
-
-/* From now on the signal is ignored: its handler goes out of memory, and the
- * process is about to end.
+/* The signal is ignored from here on, as its handler is about to be unloaded.
  */
 void
 stats_finish (void)
 {
-  if (wanted)
+  struct stats *s;
+
+  if (file)
     signal (SIGUSR1, SIG_IGN);
   if (listening) {
     atomic_store (&finishing, true);
@@ -449,9 +381,8 @@ stats_finish (void)
   }
   if (started)
     write_all ();
-  tdestroy (all, free_one);
-  all = NULL;
-  if (file != -1)
-    close (file);
-  free (path);
+  while ((s = all) != NULL) {
+    all = s->next;
+    free_one (s);
+  }
 }

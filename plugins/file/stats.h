@@ -1,5 +1,5 @@
-/* Statistics: what was done to each disk, counted, and written to a file or
- * the log at the end, on SIGUSR1, and every now and then if that is wanted.
+/* Statistics: counters of each disk, written to a file or the log when nbdkit
+ * ends, on SIGUSR1, and at an interval if there is one.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -15,8 +15,7 @@
 
 #include "options.h"
 
-/* What clients ask for.  The last two have no length that would say anything.
- */
+/* Requests of clients.  The length of the last two is not counted. */
 enum stats_request {
   STATS_READ,
   STATS_WRITE,
@@ -28,17 +27,17 @@ enum stats_request {
   STATS_REQUESTS
 };
 
-/* What is waited for. */
+/* Waits, counted with their time. */
 enum stats_wait {
   STATS_WRITEBACK_WAITS, /* for a window's writeback */
   STATS_HELD_BACK,       /* by writes: the ring is over half full */
   STATS_WAITS
 };
 
-/* What else is counted. */
+/* All other counters.  stats_format.c describes each of them. */
 enum stats_counter {
   STATS_FAILED_REQUESTS,
-  STATS_WINDOWS,          /* sealed, and their turn to be dropped has come */
+  STATS_WINDOWS,          /* taken from the ring to be dropped */
   STATS_WINDOW_REQUESTS,  /* added to them: extents before merging */
   STATS_WINDOW_EXTENTS,   /* in them: extents after merging */
   STATS_EVICTED_BYTES,    /* of windows, dropped */
@@ -47,7 +46,7 @@ enum stats_counter {
   STATS_COUNTERS
 };
 
-/* Jobs that are done by one instrument or another, see pagecache.h. */
+/* Jobs that one kernel call or another does, see pagecache.h. */
 enum stats_job {
   STATS_WAITS_BY,  /* for writeback */
   STATS_COUNTS_BY, /* what is in the page cache */
@@ -57,7 +56,7 @@ enum stats_job {
 
 struct stats_requests {
   _Atomic uint64_t nr;
-  _Atomic uint64_t bytes; /* that were asked for */
+  _Atomic uint64_t bytes; /* asked for */
 };
 
 struct stats_waits {
@@ -65,9 +64,11 @@ struct stats_waits {
   _Atomic uint64_t ns;
 };
 
-/* Of all disks that had this name, since the server started. */
+/* Counters of all disks that had this name since the server started. */
 struct stats {
-  char *name; /* constant */
+  _Atomic (struct stats *) next; /* by name */
+  char *name;                    /* constant, and so is the label */
+  char *label;                   /* the name, escaped */
   struct stats_requests requests[STATS_REQUESTS];
   struct stats_waits waits[STATS_WAITS];
   _Atomic uint64_t counters[STATS_COUNTERS];
@@ -75,23 +76,23 @@ struct stats {
                                                    * the job is not done */
 };
 
-/* Have statistics written to "path", which "-" makes the log, and listen to
- * SIGUSR1.  With an "interval" in seconds that is not 0 they are written that
- * often, too, and the file is always replaced as a whole, by rename(2), for the
- * first time here.  A file that is there is overwritten only if it is empty or
- * statistics of before.  Returns 0, or -1 with nbdkit_error called.
+/* Write statistics to "path" on SIGUSR1, in stats_finish, every "interval"
+ * seconds unless that is 0, and now; "-" is the log, to which nothing is
+ * written now.  The string must stay until stats_finish.  A file is always
+ * replaced as a whole, by rename(2), and only if it is a regular file that is
+ * empty or has statistics in it.  Returns 0, or -1 with nbdkit_error called.
  */
 int stats_open (const char *path, enum stats_format format, int interval);
 
-/* Start to answer SIGUSR1.  To be called after nbdkit has forked. */
+/* Start to answer SIGUSR1.  Must be called after nbdkit has forked. */
 void stats_start (void);
 
-/* The statistics of the disk of this name, which stay until stats_finish.
- * NULL if none are wanted, or there is no memory for them.
+/* Return the statistics of the disk of this name, which stay until
+ * stats_finish, or NULL if none are wanted or there is no memory for them.
  */
 struct stats *stats_of (const char *name);
 
-/* Write them a last time, if anything was served, and free them. */
+/* Write statistics a last time, if stats_start was called, and free them. */
 void stats_finish (void);
 
 static inline void
@@ -100,7 +101,7 @@ stats_count (_Atomic uint64_t *counter, uint64_t n)
   atomic_fetch_add_explicit (counter, n, memory_order_relaxed);
 }
 
-/* Count "n" more.  "s" may be NULL, here and below. */
+/* Add n to a counter.  "s" may be NULL, here and below. */
 static inline void
 stats_add (struct stats *s, enum stats_counter what, uint64_t n)
 {
@@ -119,7 +120,7 @@ stats_add_request (struct stats *s, enum stats_request what, uint32_t bytes)
     stats_count (&s->requests[what].bytes, bytes);
 }
 
-/* A job is done by "instrument", a constant string, from now on. */
+/* Name the kernel call that does a job from now on, in a constant string. */
 static inline void
 stats_set_instrument (struct stats *s, enum stats_job job,
                       const char *instrument)
@@ -128,10 +129,10 @@ stats_set_instrument (struct stats *s, enum stats_job job,
     atomic_store (&s->instruments[job], instrument);
 }
 
-/* The time in ns from an arbitrary point; 0 if "s" is NULL. */
+/* Return the time in ns since an arbitrary point, or 0 if "s" is NULL. */
 uint64_t stats_now (const struct stats *s);
 
-/* Count a wait, and the ns that it took since stats_now returned "begin". */
+/* Count a wait and its time, in ns, since stats_now returned "begin". */
 void stats_add_time (struct stats *s, enum stats_wait what, uint64_t begin);
 
 #endif /* FILE_STATS_H */

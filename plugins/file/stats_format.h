@@ -8,20 +8,20 @@
 #define FILE_STATS_FORMAT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 
 #include "options.h"
 #include "stats.h"
 
-/* So many bytes of a file tell whether it is statistics. */
+/* The first STATS_HEAD bytes of a file show whether it is statistics. */
 #define STATS_HEAD 64
 
-/* Write the statistics of "nr" disks to "out", where errors are the caller's to
- * look for.  Counters may go on meanwhile.
+/* Write the statistics of the disks, an array that ends with NULL, to "out".
+ * The caller checks the stream for errors.  Counters may change in the
+ * meantime.
  */
 void stats_format (FILE *out, enum stats_format format,
-                   const struct stats *const *all, size_t nr);
+                   const struct stats *first);
 
 /* Whether a file that begins with this string is statistics, in any format. */
 bool stats_is_format (const char *head);
