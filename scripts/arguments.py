@@ -3,7 +3,13 @@
 
 import argparse
 import os
+import re
 import sys
+
+# What is_printable of plugins/file/escape.c refuses, bytes that are not UTF-8,
+# and the backslash.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e"
+                    "\u2060-\u206f\ufeff\ud800-\udfff\\\\]")
 
 
 def own_name(default):
@@ -11,6 +17,17 @@ def own_name(default):
     nbdkit-NAME where it is installed."""
     called = os.path.basename(sys.argv[0])
     return called if called.startswith("nbdkit-") else default
+
+
+def escaped(name):
+    """A file's name for terminals and tables: printable UTF-8 stays, each byte
+    of anything else is \\xNN, and a backslash is doubled."""
+    def escape(match):
+        if match[0] == "\\":
+            return "\\\\"
+        return "".join(f"\\x{byte:02x}"
+                       for byte in match[0].encode("utf-8", "surrogateescape"))
+    return UNSAFE.sub(escape, name)
 
 
 def no_place(path):
@@ -32,4 +49,4 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         name = os.path.basename(self.prog)
-        self.exit(2, f"{name}: {message}; see {name} --help\n")
+        self.exit(2, f"{name}: {escaped(message)}; see {name} --help\n")

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/cachewatch counts the pages of a file that are resident and dirty, by
 # cachestat(2) and by mincore(2), of files and block devices, live and in lines;
-# it never opens a file for writing, and leaves the page cache as it is.
+# it never opens a file for writing, and leaves the page cache as it is.  A file's
+# name cannot control the terminal or forge lines.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -86,6 +87,26 @@ for picture in svg png; do
 done
 grep -q '<svg' "$tmp/out.svg" || fail 'out.svg is no SVG'
 od -A n -c -N 4 "$tmp/out.png" | grep -q 'P   N   G' || fail 'out.png is no PNG'
+
+# A name of control characters: ESC, C1, tab and newline; bytes that are no UTF-8.
+odd=$tmp/$'e\e[2J\t\n9\tx\x7f\xc2\x9b\xff\\\xc3\xa4'
+escaped=$tmp/'e\x1b[2J\x09\x0a9\x09x\x7f\xc2\x9b\xff\\ä'
+cp "$tmp/file" "$odd"
+"$watch" --count 1 --tsv "$odd" >"$tmp/tsv" || fail '--tsv of an odd name'
+[ "$(tail -n +2 "$tmp/tsv" | cut -f 2)" = "$escaped" ] ||
+  fail "--tsv: $(cat -v "$tmp/tsv")"
+awk -F'\t' 'NF != 8 { exit 1 }' "$tmp/tsv" || fail 'a name forges fields'
+is "$odd" '.path | sub(".*/"; "") | @json' \
+  "$(jq -nc '"e\u001b[2J\t\n9\tx\u007f\u009b\ufffd\\ä"')"
+"$watch" --once --json "$odd" >"$tmp/json"
+! LC_ALL=C grep -q '[^ -~]' "$tmp/json" || fail "$(cat -v "$tmp/json")"
+COLUMNS=200 "$watch" --once --plot "$tmp/odd.svg" "$odd" >"$tmp/screen" ||
+  fail '--once --plot of an odd name'
+grep -qF "$escaped" "$tmp/screen" || fail "--once: $(cat -v "$tmp/screen")"
+[ -s "$tmp/odd.svg" ] || fail 'no odd.svg'
+rm "$odd"
+! "$watch" --once "$odd" 2>"$tmp/err" || fail 'a file that is not there'
+grep -qF "$escaped: No such file" "$tmp/err" || fail "$(cat -v "$tmp/err")"
 
 # Ctrl-C is how it ends, and the picture is drawn all the same.
 rm "$tmp/out.svg" "$tmp/tsv"
