@@ -39,7 +39,7 @@ as_system -U - --filter=offset memory 1M offset=64K \
 as_system -U - null --run "exit 5"
 as_system no-such-plugin
 as_system --filter=no-such-filter file "$tmp/disk"
-as_system --no-such-option
+as_system memory --no-such-option
 
 windowed ()
 {
@@ -58,6 +58,58 @@ windowed -e export -t 4 -D nbdkit.x=1 file
 windowed -D file.evict=1 file
 "$NBDKIT" --dump-plugin -- file | grep -qFx file_windowed=yes ||
   fail "not the plugin just built, after --"
+
+# The options of other versions of nbdkit too, which this one may not have.
+cat >"$tmp/show" <<'END'
+#!/bin/sh
+for last; do :; done
+echo "$last"
+END
+chmod +x "$tmp/show"
+
+# replaces ARGUMENT...: does the wrapper find the plugin, which is the last?
+replaces ()
+{
+  [[ $(NBDKIT_SYSTEM=$tmp/show "$NBDKIT" "$@" file) = */nbdkit-file-plugin.so ]]
+}
+
+without_argument=(--dump-config --dump-plugin --exit-with-parent --foreground
+  --help --ipv4-only --ipv6-only --keep-alive --keepalive --long-options
+  --new-style --newstyle --no-fork --no-mc --no-meta-contexts --no-sr
+  --no-structured-replies --old-style --oldstyle --print-uri --print-url
+  --read-only --readonly --short-options --show-uri --show-url --single --stdin
+  --swap --tls-verify-peer --verbose --version --vsock -4 -6 -f -n -o -r -s -v -V)
+with_argument=(--debug --export --export-name --exportname --filter --group
+  --ip-addr --ipaddr --log --mask-handshake --name --pid-file --pidfile --port
+  --run --selinux-label --threads --time-out --timeout --tls --tls-certificates
+  --tls-priority --tls-psk --unix --user -D -e -g -i -P -p -t -u -U)
+for option in "${without_argument[@]}"; do
+  replaces "$option" || fail "$option: the plugin is not found"
+done
+for option in "${with_argument[@]}"; do
+  replaces "$option" 1 || fail "$option: the plugin is not found"
+  ! replaces "$option" || fail "$option: its argument is taken for the plugin"
+done
+replaces --time 5 --keep || fail 'shortened options: the plugin is not found'
+replaces -rt 4 -t4 -fD nbdkit.x=1 || fail 'letters: the plugin is not found'
+while IFS= read -r option; do
+  [[ " ${with_argument[*]} ${without_argument[*]} " = *" $option "* ]] ||
+    fail "$option: not in the lists of this test"
+done < <("$system" --long-options; "$system" --short-options)
+
+# refuses OPTION: it may be one of a later version.
+refuses ()
+{
+  ! "$NBDKIT" "$1" x file --dump-plugin >"$tmp/out" 2>&1 ||
+    fail "$1: is not refused"
+  grep -qF "nbdkit: $1: unknown option" "$tmp/out" ||
+    fail "$1: the error says: $(<"$tmp/out")"
+}
+
+refuses --no-such-option
+refuses -rX
+refuses --t
+replaces --no-such-option=x || fail 'an option with =: the plugin is not found'
 
 # What only looks like the plugin.
 as_system -U - --filter=offset memory 1M offset=0 size=64K -e file \
