@@ -314,14 +314,22 @@ exports_open (const char *export_name, bool readonly, char **name,
 
 /* ---- listing ---- */
 
-/* Symbolic links are followed as far as they are by opening. */
+/* Whether the name is listed.  Names of other types are not looked at: a folder
+ * may be a mount whose server does not answer.  Symbolic links are followed as
+ * far as they are by opening.
+ */
 static bool
-is_servable_name (int dirfd, const char *name)
+is_listed (int dirfd, const struct dirent *d)
 {
-  int fd = resolve_open (dirfd, name, O_PATH, options.symlinks);
   struct stat st;
   bool servable;
+  int fd;
 
+  if (d->d_type == DT_REG || d->d_type == DT_BLK)
+    return true;
+  if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
+    return false;
+  fd = resolve_open (dirfd, d->d_name, O_PATH, options.symlinks);
   if (fd == -1)
     return false;
   servable = fstat (fd, &st) == 0 && is_servable (&st);
@@ -339,9 +347,8 @@ list_folder (DIR *dir, struct nbdkit_exports *exports)
     d = readdir (dir);
     if (d == NULL)
       break;
-    if (!is_servable_name (dirfd (dir), d->d_name))
-      continue;
-    if (nbdkit_add_export (exports, d->d_name, NULL) == -1)
+    if (is_listed (dirfd (dir), d) &&
+        nbdkit_add_export (exports, d->d_name, NULL) == -1)
       return -1;
   }
   if (errno) {
