@@ -42,7 +42,8 @@ open_direct (struct connection *c, int fd)
 }
 
 struct connection *
-connection_new (int fd, bool writable, bool shared, const char *name)
+connection_new (int fd, bool writable, bool shared, const char *name,
+                const char *path)
 {
   struct connection *c = calloc (1, sizeof *c);
   struct disk *d;
@@ -52,7 +53,7 @@ connection_new (int fd, bool writable, bool shared, const char *name)
     nbdkit_error ("%s: no memory: %m", name);
     goto fail;
   }
-  d = disk_get (fd, name, shared);
+  d = disk_get (fd, shared, name, path);
   if (d == NULL)
     goto fail;
   c->fd = fd;

@@ -42,11 +42,12 @@ struct connection {
 
 /* Make a connection from an open regular file or block device.  "fd"
  * becomes the connection's own, also on failure.  With "shared" other
- * descriptors have the same description.  "name" is for messages and is copied.
- * Returns NULL with nbdkit_error called and errno set.
+ * descriptors have the same description.  "name" is for messages and "path" for
+ * statistics; both are copied.  Returns NULL with nbdkit_error called and errno
+ * set.
  */
 struct connection *connection_new (int fd, bool writable, bool shared,
-                                   const char *name);
+                                   const char *name, const char *path);
 
 /* Close.  If it is the last connection to its disk this waits until all
  * written data is on the disk and out of the page cache.

@@ -221,8 +221,8 @@ disk_free (struct disk *d)
 }
 
 static struct disk *
-disk_new (int fd, const char *name, const struct identity *id, uint32_t magic,
-          bool shared)
+disk_new (int fd, bool shared, const char *name, const char *path,
+          const struct identity *id, uint32_t magic)
 {
   struct disk *d;
 
@@ -243,7 +243,7 @@ disk_new (int fd, const char *name, const struct identity *id, uint32_t magic,
   atomic_store (&d->can_fallocate, !d->id.is_block);
   atomic_store (&d->can_blkzeroout, d->id.is_block);
   atomic_store (&d->can_discard, d->id.is_block);
-  d->stats = stats_of (name);
+  d->stats = stats_of (path);
   extent_map_init (&d->map);
   wberr_init (&d->errors, unreported_take (id), shared);
   d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
@@ -281,7 +281,7 @@ find_counted (const struct identity *id)
 }
 
 struct disk *
-disk_get (int fd, const char *name, bool shared)
+disk_get (int fd, bool shared, const char *name, const char *path)
 {
   struct disk *d, **entry, *winner;
   const uint32_t magic = magic_of (fd);
@@ -300,7 +300,7 @@ disk_get (int fd, const char *name, bool shared)
   /* Made without the lock, as it asks the kernel many things.  If another
    * connection makes the same disk meanwhile, the first to register wins.
    */
-  d = disk_new (fd, name, &id, magic, shared);
+  d = disk_new (fd, shared, name, path, &id, magic);
   if (d == NULL)
     return NULL;
   pthread_mutex_lock (&registry_lock);

@@ -57,10 +57,10 @@ struct disk {
 /* The disk that "fd" is open on, counted, and shared with all other connections
  * that are proven to be open on the same file, see identity.h.  "fd" stays the
  * caller's; with "shared" its description is not the caller's alone.  "name" is
- * for messages and is copied.  Returns NULL with nbdkit_error called and errno
- * set.
+ * for messages and "path" for statistics; both are copied.  Returns NULL with
+ * nbdkit_error called and errno set.
  */
-struct disk *disk_get (int fd, const char *name, bool shared);
+struct disk *disk_get (int fd, bool shared, const char *name, const char *path);
 
 /* Give up one reference.  The last one writes back and drops what is
  * left of the disk in the page cache, waiting for it, and logs an error

@@ -96,7 +96,7 @@ file_open (int readonly)
   fd = exports_open (export_name, readonly, &name, &writable, &shared);
   if (fd == -1)
     return NULL;
-  c = connection_new (fd, writable, shared, name);
+  c = connection_new (fd, writable, shared, name, name);
   free (name);
   return c;
 }
