@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # With dir= and dirfd=, the exports listed are the regular files and block
-# devices, and every other name is refused at once, even that of a FIFO,
-# after which the server serves the good ones as before.
+# devices; every other name is refused at once, even that of a FIFO, after which
+# the server serves the good ones as before; and messages have no path.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -90,4 +90,30 @@ for mode in "dir=$dir" dirfd=7 "-r dir=$dir" '-r dirfd=7'; do
   same "$dir/good" "$tmp/out"
   stop_nbdkit
   rm "$tmp/out"
+done
+
+# A message names what the client asked for, escaped: clients receive it, too,
+# since nbdkit 1.42.  The debug log has the folder.
+for mode in "dir=$dir" dirfd=7; do
+  start_nbdkit -v file "$mode" 7<"$dir"
+  for name in missing fifo x%1B%5B2J; do
+    ! size_of "$name" >/dev/null || fail "$mode: served: $name"
+  done
+  client_start "nbd+unix:///good?socket=$tmp/sock"
+  truncate -s 9000 "$dir/good"
+  ask_any read 9000 1001
+  [[ $answer = error* ]] || fail "$mode: read past the end: $answer"
+  client_stop
+  truncate -s 10001 "$dir/good"
+  stop_nbdkit
+
+  grep ' error: ' "$tmp/log" >"$tmp/errors"
+  for name in missing fifo 'x\\x1b\[2J' good; do
+    grep -q " error: $name: " "$tmp/errors" || fail "$mode: no error of $name"
+  done
+  ! grep -F -e "$tmp" -e dirfd -e $'\e' "$tmp/errors" >&2 ||
+    fail "$mode: an error names more than the client asked for"
+  folder=${mode#dir=} folder=${folder/dirfd=/dirfd }
+  grep -q " debug: export 'missing': in $folder\$" "$tmp/log" ||
+    fail "$mode: the debug log does not name the folder"
 done

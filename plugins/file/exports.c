@@ -25,6 +25,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "escape.h"
 #include "exports.h"
 #include "options.h"
 #include "eviction/reopen.h"
@@ -201,8 +202,15 @@ open_inherited (bool readonly, bool *writable, bool *shared)
   return fd;
 }
 
+static bool
+serves_folder (void)
+{
+  return options.source == SOURCE_DIR || options.source == SOURCE_DIRFD;
+}
+
+/* "shown" is the name for messages. */
 static int
-check_export_name (const char *name)
+check_export_name (const char *name, const char *shown)
 {
   const char *why = NULL;
 
@@ -214,7 +222,7 @@ check_export_name (const char *name)
     why = "it is a folder";
   if (why == NULL)
     return 0;
-  nbdkit_error ("export '%.256s': %s", name, why);
+  nbdkit_error ("export '%s': %s", shown, why);
   errno = EINVAL;
   return -1;
 }
@@ -263,53 +271,116 @@ explain (int err)
   }
 }
 
-int
-exports_open (const char *export_name, bool readonly, char **name,
-              bool *writable, bool *shared)
+/* Returns -1 with errno. */
+static int
+open_source (const char *export_name, bool readonly, struct exported *e)
 {
-  int fd = -1, r = 0, err;
-  const char *why;
-
-  *writable = *shared = false;
-  if (options.source == SOURCE_DIR || options.source == SOURCE_DIRFD) {
-    if (check_export_name (export_name) == -1)
-      return -1;
-    if (options.source == SOURCE_DIR)
-      r = asprintf (name, "%s/%.256s", options.name, export_name);
-    else
-      r = asprintf (name, "dirfd %d/%.256s", options.fd, export_name);
-  }
-  else if (options.source == SOURCE_FILE)
-    r = asprintf (name, "%s", options.name);
-  else
-    r = asprintf (name, "fd %d", options.fd);
-  if (r == -1) {
-    nbdkit_error ("no memory: %m");
-    return -1;
-  }
-
   switch (options.source) {
   case SOURCE_FILE:
-    fd = open_file (AT_FDCWD, options.path, readonly, writable);
-    break;
+    return open_file (AT_FDCWD, options.path, readonly, &e->writable);
   case SOURCE_FD:
-    fd = open_inherited (readonly, writable, shared);
-    break;
+    return open_inherited (readonly, &e->writable, &e->shared);
   default:
-    fd = open_export (export_name, readonly, writable);
+    return open_export (export_name, readonly, &e->writable);
   }
-  if (fd >= 0)
-    return fd;
+}
 
+/* What the source is called: "/srv/nbd", "fd 7", "dirfd 7".  The caller frees
+ * it.  Returns NULL without memory.
+ */
+static char *
+source_name (void)
+{
+  char *name;
+
+  if (options.name)
+    return strdup (options.name);
+  return asprintf (&name, "%s %d", serves_folder () ? "dirfd" : "fd",
+                   options.fd) == -1
+           ? NULL
+           : name;
+}
+
+/* As escape_name, of as much of the name as a message can have. */
+static char *
+escape_start (const char *name)
+{
+  char start[256 + 1];
+
+  snprintf (start, sizeof start, "%s", name);
+  return escape_name (start);
+}
+
+/* Set e->name and e->path.  Returns 0, or -1 with nbdkit_error called and
+ * errno set.
+ */
+static int
+name_export (const char *export_name, struct exported *e)
+{
+  char *source = source_name ();
+
+  e->path = source;
+  if (source && export_name &&
+      asprintf (&e->path, "%s/%s", source, export_name) == -1)
+    e->path = NULL;
+  if (e->path)
+    e->name = export_name ? escape_start (export_name) : escape_name (e->path);
+  if (e->name == NULL)
+    nbdkit_error ("no memory: %m");
+  else if (export_name)
+    nbdkit_debug ("export '%s': in %s", e->name, source);
+  if (e->path != source)
+    free (source);
+  return e->name ? 0 : -1;
+}
+
+static int
+open_named (const char *export_name, bool readonly, struct exported *e)
+{
+  const char *why;
+  int err;
+
+  if (export_name && check_export_name (export_name, e->name) == -1)
+    return -1;
+  e->fd = open_source (export_name, readonly, e);
+  if (e->fd >= 0)
+    return 0;
   err = errno;
   why = explain (err);
   if (why)
-    nbdkit_error ("%s: %s", *name, why);
+    nbdkit_error ("%s: %s", e->name, why);
   else
-    nbdkit_error ("%s: opening: %m", *name);
-  free (*name);
+    nbdkit_error ("%s: opening: %m", e->name);
   errno = err;
   return -1;
+}
+
+int
+exports_open (bool readonly, struct exported *e)
+{
+  const char *export_name = NULL;
+  int err;
+
+  memset (e, 0, sizeof *e);
+  if (serves_folder ()) {
+    export_name = nbdkit_export_name ();
+    if (export_name == NULL)
+      return -1;
+  }
+  if (name_export (export_name, e) == 0 &&
+      open_named (export_name, readonly, e) == 0)
+    return 0;
+  err = errno;
+  exports_free (e);
+  errno = err;
+  return -1;
+}
+
+void
+exports_free (struct exported *e)
+{
+  free (e->name);
+  free (e->path);
 }
 
 /* ---- listing ---- */
@@ -364,7 +435,7 @@ exports_list (struct nbdkit_exports *exports)
   DIR *dir;
   int fd, r;
 
-  if (options.source == SOURCE_FILE || options.source == SOURCE_FD)
+  if (!serves_folder ())
     return nbdkit_add_export (exports, "", NULL);
 
   fd = open_folder ();

@@ -16,17 +16,29 @@ struct nbdkit_exports;
  */
 int exports_check (const char *key);
 
-/* Open the file that the client's export name means (with file= and fd=
- * the name is ignored), never blocking.  On success returns a descriptor,
- * which is the caller's, of a regular file or block device, on a file
- * description that nothing else shares where that is possible; sets *name
- * to what messages should call it, to be freed by the caller; and
- * *writable, which is false if readonly was asked for or writing is not
- * permitted; and *shared if the description could not be the caller's alone.
- * Returns -1 with nbdkit_error called and errno set.
+/* An export that is open. */
+struct exported {
+  int fd;        /* of a regular file or block device; the caller closes it */
+  bool writable; /* false if "readonly" or if writing is not permitted */
+  bool shared;   /* the description could not be the caller's alone */
+  char *name;    /* for messages: the escaped export name or path */
+  char *path;    /* for statistics: where the file is, not escaped */
+};
+
+/* Open the file that the client asks for.  With dir= and dirfd= this is the
+ * export name of the connection, which is then the only name in messages:
+ * since nbdkit 1.42 clients receive the text of nbdkit_error.  With file= and
+ * fd= nothing is asked of the connection: since nbdkit 1.44 the ext2 filter
+ * opens the plugin without one.
+ *
+ * Never blocks, except on a lease of another process.  The file description is
+ * not shared with anything where that is possible.  Returns 0, or -1 with
+ * nbdkit_error called and errno set.
  */
-int exports_open (const char *export_name, bool readonly, char **name,
-                  bool *writable, bool *shared);
+int exports_open (bool readonly, struct exported *e);
+
+/* Free the names. */
+void exports_free (struct exported *e);
 
 /* List what a client may ask for.  Returns 0, or -1 with nbdkit_error
  * called.

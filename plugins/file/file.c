@@ -85,19 +85,13 @@ file_list_exports (int readonly, int is_tls, struct nbdkit_exports *exports)
 static void *
 file_open (int readonly)
 {
-  const char *export_name = nbdkit_export_name ();
   struct connection *c;
-  bool writable, shared;
-  char *name;
-  int fd;
+  struct exported e;
 
-  if (export_name == NULL)
+  if (exports_open (readonly, &e) == -1)
     return NULL;
-  fd = exports_open (export_name, readonly, &name, &writable, &shared);
-  if (fd == -1)
-    return NULL;
-  c = connection_new (fd, writable, shared, name, name);
-  free (name);
+  c = connection_new (e.fd, e.writable, e.shared, e.name, e.path);
+  exports_free (&e);
   return c;
 }
 
