@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -135,6 +136,24 @@ is_hole (struct connection *c, uint64_t offset, uint64_t end)
          nothing_stored (c->fd, start, length);
 }
 
+/* ---- whether the kernel knows its holes ---- */
+
+/* Overlayfs passes SEEK_DATA to the file in its upper layer.  If that is FUSE
+ * with the writeback cache (virtiofs too), its server does not have what is
+ * still dirty, and written data would be a hole (Linux 6.18; disk.c excludes
+ * FUSE itself).  FUSE has no FIEMAP, and overlayfs passes that on, too.  To be
+ * asked for each query, since the first write to a file moves it to the upper
+ * layer.
+ */
+static bool
+knows_holes (struct connection *c)
+{
+  struct fiemap m = { .fm_length = 1 };
+
+  return c->disk->magic != OVERLAYFS_SUPER_MAGIC ||
+         ioctl (c->fd, FS_IOC_FIEMAP, &m) == 0;
+}
+
 /* ---- runs ---- */
 
 /* One question of a client. */
@@ -211,6 +230,8 @@ extents_query (struct connection *c, uint32_t count, uint64_t offset, bool one,
     nbdkit_error ("%s: fstat: %m", c->disk->name);
     return -1;
   }
+  if (!knows_holes (c))
+    return nbdkit_add_extent (extents, offset, count, 0);
   while (offset < q.limit) {
     uint64_t end;
 
