@@ -60,3 +60,27 @@ data 0 $((8 * 1048576))
 fallocate -p -o 1M -l 2M "$disk"
 fallocate -o 12M -l 1M "$disk"
 mapped 'punched and preallocated' 3
+
+# The end of the largest file that there can be, which only some file systems
+# can hold.
+largest ()
+{
+  local end=$((2 ** 63 - 8192))
+
+  disk=$mounted/disk
+  truncate -s $((2 ** 63 - 1)) "$disk" || fail "$1: cannot hold the file"
+  data $((2 ** 63 - 101)) 100
+  sync "$disk"
+  start_nbdkit --filter=offset file "$disk" offset=$end
+  client_start "$uri"
+  ask extents 0 8191
+  [ "$answer" = '4096:3 4095:0' ] || fail "$1: the largest file: $answer"
+  client_stop
+  stop_nbdkit
+}
+
+[ "$(id -u)" = 0 ] || exit 0
+mounted btrfs 256M
+largest btrfs
+mounted xfs 320M
+largest xfs
