@@ -88,8 +88,8 @@ nothing_left ()
   ! compgen -G "$tmp/out/*.part" >&2 || fail 'an unfinished disk is left'
 }
 
-# Raw images, too.
-echo data.img >>"$tmp/list"
+# Raw images, too, and whatever their names.
+printf '%s\n' data.img -x.qcow2 >>"$tmp/list"
 mapfile -t disks <"$tmp/list"
 for i in "${!disks[@]}"; do
   format=qcow2
@@ -156,6 +156,12 @@ gives_up ${#disks[@]} "${disks[0]%.*}.img: another line of the list becomes"
 mv "$tmp/whole" "$tmp/list"
 gives_up ${#disks[@]} "line $((${#disks[@]} + 1)): is not in the list"
 mv "$tmp/in/${disks[0]}" "$tmp/image"
+# What an image names is not read.
+qemu-img create -q -f qcow2 -F raw -b "$tmp/raw.0" "$tmp/in/${disks[0]}"
+gives_up 0 "${disks[0]}: $tmp/in/${disks[0]} needs another file"
+qemu-img create -q -f qcow2 -o "data_file=$tmp/data" "$tmp/in/${disks[0]}" 1M
+gives_up 0 "${disks[0]}: $tmp/in/${disks[0]} needs another file"
+rm "$tmp/in/${disks[0]}"
 gives_up 0 "${disks[0]}: there is no image $tmp/in/${disks[0]}"
 random_file "$tmp/in/${disks[0]}" 65536
 gives_up 0 "${disks[0]}: $tmp/in/${disks[0]} is not a qcow2 image, or is broken"

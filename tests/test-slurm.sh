@@ -44,17 +44,17 @@ nothing_left ()
   ! compgen -G "$tmp/out/*.part" >&2 || fail 'an unfinished disk is left'
 }
 
-printf '%s\n' a.qcow2 b.img missing.img cut.qcow2 >"$tmp/list"
+printf '%s\n' a.qcow2 -b.img missing.img cut.qcow2 >"$tmp/list"
 random_file "$tmp/raw" 1048576
 qemu-img convert -f raw -O qcow2 "$tmp/raw" "$tmp/in/a.qcow2"
-cp "$tmp/raw" "$tmp/in/b.img"
+cp "$tmp/raw" "$tmp/in/-b.img"
 head -c 600K "$tmp/in/a.qcow2" >"$tmp/in/cut.qcow2"
 touch "$tmp/out/a.raw.killed.part"
 for i in 0 1; do
   convert $i || fail "task $i"
   [ ! -e "$tmp/scontrol" ] || fail "task $i is requeued"
 done
-for i in a b; do
+for i in a -b; do
   empty_now "$tmp/out/$i.raw" 'after converting'
   same "$tmp/raw" "$tmp/out/$i.raw"
 done
@@ -66,8 +66,17 @@ grep -qF "missing.img: there is no image $tmp/in/missing.img" "$tmp/log" ||
 fails 66 '' 3
 grep -qF "cut.qcow2: $tmp/in/cut.qcow2 is damaged" "$tmp/log" ||
   fail 'does not say which is damaged'
-fails 66 '' 4
-grep -qF 'line 5: is not in' "$tmp/log" || fail 'does not say what is too long'
+# What an image names is not read.
+printf '%s\n' backed.qcow2 data.qcow2 >>"$tmp/list"
+qemu-img create -q -f qcow2 -F raw -b "$tmp/raw" "$tmp/in/backed.qcow2"
+qemu-img create -q -f qcow2 -o "data_file=$tmp/data" "$tmp/in/data.qcow2" 1M
+for i in 4 5; do
+  fails 66 '' $i
+  grep -q "in/.*\.qcow2 needs another file" "$tmp/log" ||
+    fail 'does not say that the image needs another file'
+done
+fails 66 '' 6
+grep -qF 'line 7: is not in' "$tmp/log" || fail 'does not say what is too long'
 
 echo a.img >>"$tmp/list"
 fails 66 '' 0
