@@ -31,6 +31,15 @@ answers 2 'no case nonsense, see --list' nonsense
 answers 2 'unknown argument: --nonsense' --nonsense
 answers 2 '--build-dir needs an argument' --build-dir
 
+# What is missing is told at once, all of it, and nothing is built before.
+mkdir "$tmp/bin"
+ln -s /usr/bin/* "$tmp/bin"
+rm -f "$tmp/bin/mmdebstrap" "$tmp/bin/qemu-img"
+PATH=$tmp/bin answers 1 'mmdebstrap' --build-dir "$tmp/built" --setup kubernetes
+grep -q 'needs .*qemu-img.*: run "scripts/install-deps cluster"' "$tmp/log" ||
+  fail 'does not name all that is missing'
+[ ! -e "$tmp/built" ] || fail 'something was built'
+
 work=$tmp kind=kubernetes built=$tmp
 export work kind built
 # shellcheck source=cluster/outcome.sh

@@ -24,13 +24,17 @@ own_trees ()
   done
 }
 
+check_cgroups ()
+{
+  hierarchies | grep -q '/memory ' ||
+    die "needs the memory controller of cgroup v1, in /sys/fs/cgroup/memory"
+}
+
 # enter_cgroups: this process, and all that it starts.
 enter_cgroups ()
 {
   local trees tree file
 
-  hierarchies | grep -q '/memory ' ||
-    die "needs the memory controller of cgroup v1, in /sys/fs/cgroup/memory"
   # All at first: once it is in one, that is its own group there.
   mapfile -t trees < <(own_trees)
   for tree in "${trees[@]}"; do
