@@ -1,5 +1,5 @@
-/* How the rig tells its disk what to refuse, and the disk tells what it
- * accepted: memory that both map from a file.
+/* Memory that the rig and its disk both map from a file: what the disk must
+ * refuse, and what it accepted.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -17,15 +17,16 @@
 
 /* Letters, so that a shell script can write them to the file. */
 #define REFUSE_NOTHING '-'
-#define REFUSE_DATA 'd' /* what carries the pattern, see stamp.h */
-#define REFUSE_ALL 'a'  /* as if the plug had been pulled */
+#define REFUSE_DATA 'd'  /* what carries the pattern, see stamp.h */
+#define REFUSE_ALL 'a'   /* as if the plug had been pulled */
+#define REFUSE_FLUSH 'f' /* one: data written since the last one is lost */
 
 struct control {
   _Atomic char refuse;
   _Atomic uint8_t every;    /* refuse one in this many; 0 is all */
-  _Atomic uint64_t refused; /* writes so far */
+  _Atomic uint64_t refused; /* writes and flushes so far */
 
-  /* A Bloom filter of the stamps that were written. */
+  /* A Bloom filter of the stamps that were written and flushed. */
   _Atomic uint8_t accepted[ACCEPTED_BITS / 8];
 };
 
@@ -49,7 +50,7 @@ set_accepted (struct control *c, uint64_t word)
   }
 }
 
-/* Whether a stamp was written; wrongly "yes" in about one of 100 cases. */
+/* Whether a stamp was flushed; wrongly "yes" in about one of 100 cases. */
 static inline bool
 was_accepted (const struct control *c, uint64_t word)
 {

@@ -1,4 +1,5 @@
-/* A disk in memory that refuses writes on demand.
+/* A disk in memory, with a volatile write cache, that refuses writes and
+ * flushes on demand.
  *
  *   nbdkit ./nbdkit-faulty-plugin.so size=SIZE control=FILE
  *
@@ -6,12 +7,16 @@
  * from the file system's journal, and a file system that cannot write its
  * journal stops at once.  Most failing disks are not so kind.
  *
+ * The write cache holds data only; all else is durable at once.  A flush that
+ * is refused loses what the cache holds, and the file system stays intact.
+ *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
  */
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +37,18 @@ static char *control_name;
 static struct control *control;
 static char *disk;
 static _Atomic unsigned considered;
+
+/* A block of the disk whose data was not flushed: what it held before. */
+struct unflushed {
+  uint64_t block;
+  bool forgotten; /* since then it was written without data */
+  char before[PAGE];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct unflushed *unflushed; /* guarded by the lock, as all below */
+static size_t nr_unflushed, allocated;
+static uint32_t *index_of; /* of each block: where it is, plus 1; or 0 */
 
 static int
 faulty_config (const char *key, const char *value)
@@ -67,7 +84,8 @@ faulty_config_complete (void)
   close (fd);
   disk = mmap (NULL, size, PROT_READ | PROT_WRITE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (control == MAP_FAILED || disk == MAP_FAILED) {
+  index_of = calloc (size / PAGE + 1, sizeof *index_of);
+  if (control == MAP_FAILED || disk == MAP_FAILED || index_of == NULL) {
     nbdkit_error ("mmap: %m");
     return -1;
   }
@@ -78,6 +96,8 @@ static void
 faulty_unload (void)
 {
   free (control_name);
+  free (unflushed);
+  free (index_of);
 }
 
 static void *
@@ -147,42 +167,143 @@ note_accepted (const char *buf, uint32_t count)
   }
 }
 
+/* ---- the write cache ---- */
+
+/* Returns 0, or -1 if there is no memory. */
+static int
+keep_locked (uint64_t block)
+{
+  struct unflushed *u;
+
+  if (index_of[block])
+    return 0;
+  if (nr_unflushed == allocated) {
+    size_t n = allocated ? 2 * allocated : 1024;
+
+    u = realloc (unflushed, n * sizeof *u);
+    if (u == NULL)
+      return -1;
+    unflushed = u;
+    allocated = n;
+  }
+  u = &unflushed[nr_unflushed++];
+  u->block = block;
+  u->forgotten = false;
+  memcpy (u->before, disk + block * PAGE, PAGE);
+  index_of[block] = nr_unflushed;
+  return 0;
+}
+
+/* A block is about to be written without data.  Its data was accepted, if the
+ * file system did that by mistake.
+ */
+static void
+forget_locked (uint64_t block)
+{
+  if (index_of[block] == 0)
+    return;
+  note_accepted (disk + block * PAGE, PAGE);
+  unflushed[index_of[block] - 1].forgotten = true;
+  index_of[block] = 0;
+}
+
+static int
+write_locked (const char *buf, uint32_t count, uint64_t offset)
+{
+  while (count > 0) {
+    uint32_t n = PAGE - offset % PAGE;
+
+    if (n > count)
+      n = count;
+    if (!has_stamps (buf, n)) {
+      forget_locked (offset / PAGE);
+    }
+    else if (keep_locked (offset / PAGE) == -1)
+      return -1;
+    memcpy (disk + offset, buf, n);
+    buf += n;
+    offset += n;
+    count -= n;
+  }
+  return 0;
+}
+
 static int
 faulty_pwrite (void *handle, const void *buf, uint32_t count, uint64_t offset,
                uint32_t flags)
 {
+  int r;
+
   if (refuses (buf, count)) {
     nbdkit_set_error (EIO);
     return -1;
   }
-  memcpy (disk + offset, buf, count);
-  note_accepted (buf, count);
-  return 0;
+  pthread_mutex_lock (&lock);
+  r = write_locked (buf, count, offset);
+  pthread_mutex_unlock (&lock);
+  if (r == -1)
+    nbdkit_set_error (ENOMEM);
+  return r;
 }
 
 static int
 faulty_flush (void *handle, uint32_t flags)
 {
-  return 0;
+  char refuse = REFUSE_FLUSH;
+  bool refused;
+  size_t i;
+
+  refused = atomic_compare_exchange_strong (&control->refuse, &refuse,
+                                            REFUSE_NOTHING);
+  if (refused)
+    atomic_fetch_add (&control->refused, 1);
+  pthread_mutex_lock (&lock);
+  for (i = 0; i < nr_unflushed; i++) {
+    const struct unflushed *u = &unflushed[i];
+    char *data = disk + u->block * PAGE;
+
+    if (u->forgotten)
+      continue;
+    index_of[u->block] = 0;
+    if (refused)
+      memcpy (data, u->before, PAGE);
+    else
+      note_accepted (data, PAGE);
+  }
+  nr_unflushed = 0;
+  pthread_mutex_unlock (&lock);
+  if (refused)
+    nbdkit_set_error (EIO);
+  return refused ? -1 : 0;
 }
 
 /* What is discarded is zeroes, and takes no memory. */
+static void
+discard_locked (uint64_t offset, uint64_t end)
+{
+  uint64_t first = (offset + PAGE - 1) / PAGE * PAGE, last = end / PAGE * PAGE;
+  uint64_t block;
+
+  for (block = offset / PAGE; block * PAGE < end; block++)
+    forget_locked (block);
+  if (first >= last || madvise (disk + first, last - first, MADV_DONTNEED)) {
+    memset (disk + offset, 0, end - offset);
+    return;
+  }
+  memset (disk + offset, 0, first - offset);
+  memset (disk + last, 0, end - last);
+}
+
 static int
 faulty_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-  uint64_t end = offset + count;
-  uint64_t first = (offset + PAGE - 1) / PAGE * PAGE, last = end / PAGE * PAGE;
-
   if (atomic_load (&control->refuse) == REFUSE_ALL) {
     nbdkit_set_error (EIO);
     return -1;
   }
-  if (first >= last || madvise (disk + first, last - first, MADV_DONTNEED)) {
-    memset (disk + offset, 0, count);
-    return 0;
-  }
-  memset (disk + offset, 0, first - offset);
-  memset (disk + last, 0, end - last);
+  pthread_mutex_lock (&lock);
+  discard_locked (offset, offset + count);
+  pthread_mutex_unlock (&lock);
   return 0;
 }
 

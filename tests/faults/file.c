@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
 #include "control.h"
 #include "file.h"
 #include "model.h"
+#include "plan.h"
 
 #define CHUNK (1024 * 1024)
 
@@ -57,7 +59,8 @@ file_of_seed (const char *seed, bool *filled, uint64_t *rng)
   size = (4 + next_number (rng) % 9) << 20;
   if (next_number (rng) % 100 < 25)
     size += next_number (rng) % 4096;
-  *filled = next_number (rng) % 100 < 60;
+  *filled = next_number (rng) % 100 < 60 ||
+            plan_of_seed (strtoull (seed, NULL, 10), true).flushes;
   return size;
 }
 
@@ -79,17 +82,55 @@ fill (int fd, const char *name, const struct model *m)
   free (buf);
 }
 
+#define PENDING_OFFSET (CHUNK / 2)
+
 void
-file_make (const char *name, const char *seed)
+file_model (struct model *m, const char *seed, uint64_t size, bool filled)
 {
+  const uint64_t number = strtoull (seed, NULL, 10);
+
+  model_init (m, number, size, filled);
+  if (plan_of_seed (number, false).pending)
+    model_changed (m, model_change (m, CHANGE_WRITE, PENDING_OFFSET, CHUNK),
+                   true);
+}
+
+/* syncfs(2) waits for the writeback.  It reports failures, but not those of the
+ * file: the report to fsync(2) stays pending.
+ */
+static void
+lose_pending (const char *name, const struct model *m, struct control *control)
+{
+  unsigned char *buf = malloc (CHUNK);
+  int fd = open (name, O_WRONLY | O_CLOEXEC);
+
+  if (buf == NULL || fd == -1)
+    die (name);
+  atomic_store (&control->refuse, REFUSE_DATA);
+  model_fill (m, 1, buf, CHUNK, PENDING_OFFSET);
+  if (pwrite (fd, buf, CHUNK, PENDING_OFFSET) != CHUNK)
+    die (name);
+  if (syncfs (fd) == -1 && errno != EIO)
+    die ("syncfs");
+  atomic_store (&control->refuse, REFUSE_NOTHING);
+  close (fd);
+  free (buf);
+}
+
+void
+file_make (const char *name, const char *seed, const char *control_name)
+{
+  struct control *control = map_control (control_name);
   struct model model;
   bool filled;
   uint64_t rng, size = file_of_seed (seed, &filled, &rng);
   int fd = open (name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 
+  memset (control, 0, sizeof *control);
+  atomic_store (&control->refuse, REFUSE_NOTHING);
   if (fd == -1 || ftruncate (fd, size) == -1)
     die (name);
-  model_init (&model, strtoull (seed, NULL, 10), size, filled);
+  file_model (&model, seed, size, filled);
   if (filled)
     fill (fd, name, &model);
   /* Some of those that are empty have their blocks allocated. */
@@ -97,7 +138,35 @@ file_make (const char *name, const char *seed)
     die (name);
   if (fsync (fd) == -1 || close (fd) == -1)
     die (name);
+  if (plan_of_seed (model.history, false).pending)
+    lose_pending (name, &model, control);
   model_free (&model);
+}
+
+void
+file_sync (const char *name, const char *model_name, const char *control_name)
+{
+  const struct control *control = map_control (control_name);
+  struct model model;
+  bool ok;
+  int fd;
+
+  if (atomic_load (&control->refuse) == REFUSE_ALL) {
+    printf ("fsync=0\n");
+    return;
+  }
+  fd = open (name, O_RDONLY | O_CLOEXEC);
+  if (fd == -1)
+    die (name);
+  ok = fsync (fd) == 0;
+  close (fd);
+  if (model_load (&model, model_name) == -1)
+    die (model_name);
+  model_synced_outside (&model, ok);
+  if (model_save (&model, model_name) == -1)
+    die (model_name);
+  model_free (&model);
+  printf ("fsync=%d\n", !ok);
 }
 
 static void
@@ -118,7 +187,7 @@ read_all (int fd, const char *name, unsigned char *buf, uint64_t count,
 }
 
 bool
-file_is_forgetful (int fd)
+file_is_on_ext4 (int fd)
 {
   struct statfs fs;
 
@@ -144,7 +213,7 @@ file_check (const char *name, const char *model_name, const char *control_name)
     die ("malloc");
   read_all (fd, name, buf, model.size, 0);
   forgotten = model_lost (&model, STRICT, buf, model.size, 0, NULL);
-  if (forgotten && file_is_forgetful (fd)) {
+  if (forgotten && file_is_on_ext4 (fd)) {
     const struct control *control = map_control (control_name);
 
     model_take_accepted (&model, buf, model.size, 0, control);

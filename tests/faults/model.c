@@ -166,7 +166,7 @@ model_promise_change (struct model *m, uint32_t change, uint64_t offset,
     for (j = s->nr; j-- > 0 && s->changes[j] != change;)
       ;
     promise (s, j, STRICT, connection);
-    if (m->changes[change].sent > m->told[connection][LENIENT])
+    if (m->changes[change].sent > m->since[connection][LENIENT])
       promise (s, j, LENIENT, connection);
   }
 }
@@ -174,14 +174,14 @@ model_promise_change (struct model *m, uint32_t change, uint64_t offset,
 /* The latest change of a segment that a flush promises, or 0. */
 static size_t
 latest_covered (const struct model *m, const struct segment *s, uint64_t sent,
-                uint64_t told)
+                uint64_t since)
 {
   size_t j;
 
   for (j = s->nr; j-- > 1;) {
     const struct change *c = &m->changes[s->changes[j]];
 
-    if (c->ok && c->done < sent && c->sent > told && c->kind != CHANGE_TRIM)
+    if (c->ok && c->done < sent && c->sent > since && c->kind != CHANGE_TRIM)
       return j;
   }
   return 0;
@@ -197,31 +197,8 @@ model_promise_all (struct model *m, uint64_t sent, int connection)
     struct segment *s = &m->segments[i];
 
     for (o = 0; o < OPINIONS; o++)
-      promise (s, latest_covered (m, s, sent, m->told[connection][o]), o,
+      promise (s, latest_covered (m, s, sent, m->since[connection][o]), o,
                connection);
-  }
-}
-
-void
-model_told (struct model *m, int connection, bool by_flush)
-{
-  uint64_t now = model_now (m);
-
-  m->told[connection][LENIENT] = now;
-  if (by_flush)
-    m->told[connection][STRICT] = now;
-}
-
-void
-model_reopened (struct model *m, int connection)
-{
-  int o, i;
-
-  for (o = 0; o < OPINIONS; o++) {
-    for (i = 0; i < MAX_CONNECTIONS; i++) {
-      if (m->told[i][o] > m->told[connection][o])
-        m->told[connection][o] = m->told[i][o];
-    }
   }
 }
 
@@ -292,8 +269,9 @@ print_loss (const struct model *m, const struct segment *s, size_t promised,
 
   fprintf (report,
            "[%" PRIu64 ", %" PRIu64 "): change %" PRIu32 " (sent %" PRIu64
-           ", done %" PRIu64 "), promised to connection %d, is not there",
+           ", done %" PRIu64 "), promised to %s %d, is not there",
            offset, offset + count, s->changes[promised], c->sent, c->done,
+           s->promised_to == OUTSIDE ? "another program, client" : "connection",
            s->promised_to);
   for (j = promised; j-- > 0;) {
     if (count_others (m, s, j, buf, count, offset) == 0) {
@@ -407,12 +385,34 @@ accepted_beside (const struct model *m, uint32_t change, uint64_t offset,
           accepted_at (m, change, after, offset, control));
 }
 
+/* Whether something that the disk accepted in [at, end) is not there any more.
+ */
+static bool
+has_vanished (const struct model *m, const unsigned char *buf, uint64_t at,
+              uint64_t end, const struct control *control)
+{
+  uint64_t next;
+  size_t i, j;
+
+  for (i = find (m, at); at < end; i++, buf += next - at, at = next) {
+    const struct segment *s = &m->segments[i];
+
+    next = segment_end (m, i) < end ? segment_end (m, i) : end;
+    for (j = 0; j < s->nr; j++) {
+      if (all_accepted (m, s->changes[j], at, next, control) &&
+          count_others (m, s, j, buf, next - at, at) > 0)
+        return true;
+    }
+  }
+  return false;
+}
+
 void
 model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
                      uint64_t offset, const struct control *control)
 {
   const uint64_t limit = offset + count;
-  uint64_t at = offset, next;
+  uint64_t at = offset, next, block, block_end, forgotten = UINT64_MAX;
   size_t i, c;
 
   for (i = find (m, offset); at < limit; i++) {
@@ -435,13 +435,24 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
              accepted_beside (m, s->changes[c], at, next, control)))
           break;
       }
-      /* Too short for a stamp, and so is what is beside it: as what is before.
+      /* Too short for a stamp, and so is what is beside it: as what is before,
+       * or as the rest of its block.
        */
-      if (c == s->nr && next - at < 8)
+      if (c == s->nr && next - at < 8) {
         c = taken;
+        block = at / BLOCK * BLOCK < offset ? offset : at / BLOCK * BLOCK;
+        block_end = (at / BLOCK + 1) * BLOCK < limit ? (at / BLOCK + 1) * BLOCK
+                                                     : limit;
+        if (c == s->nr && (forgotten == at / BLOCK ||
+                           has_vanished (m, buf + (block - offset), block,
+                                         block_end, control)))
+          c = promised;
+      }
       taken = c;
-      if (c < s->nr)
+      if (c < s->nr) {
         model_fill (m, s->changes[c], bytes, next - at, at);
+        forgotten = at / BLOCK;
+      }
     }
   }
 }

@@ -1,12 +1,17 @@
-/* What the bytes of an export may be on the disk, given what the server
- * acknowledged, promised and told.
+/* What the bytes of an export may be on the disk, given what the servers
+ * acknowledged, promised and reported.
  *
- * A flush that succeeds promises all writes that were done, on whatever
- * connection, before it was sent, except to a client that has been told:
- * when its flush failed, what it knew of until then may be lost, and later
- * flushes do not bring it back.  A FUA request promises itself.  Of a byte
- * that was promised the disk must hold that value or a later one, whether
- * that later one was promised, acknowledged, in flight, or failed.
+ * A flush that succeeds promises all changes that completed, on whatever
+ * connection, before it was sent.  An error that was reported limits that:
+ * when a flush fails, everything sent before its answer may be lost, and later
+ * flushes of that connection do not promise it.  Nor do those of a connection
+ * that opens later: an error is reported to such a connection only if no
+ * client has seen it yet.  That is also true if the last client disconnected
+ * in between, and of another program's fsync(2) after the server has ended.
+ *
+ * A FUA request that succeeds promises its own data.  Of a byte that was
+ * promised the disk must hold that value or a later one, whether the later one
+ * was promised, acknowledged, in flight, or failed.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -23,6 +28,7 @@
 #include "control.h"
 
 #define MAX_CONNECTIONS 4
+#define OUTSIDE MAX_CONNECTIONS /* another program, instead of a connection */
 
 enum change_kind {
   CHANGE_WRITE,
@@ -38,10 +44,11 @@ struct change {
 };
 
 /* There are two opinions on when data is lost silently:
- * - lenient: if its client heard of no error, neither from a flush nor from a
- *   FUA request, since it sent that data;
- * - strict: a FUA request that fails tells only of its own data; and one that
- *   succeeds promises its data, whatever other requests have told.
+ * - lenient, which is what fdatasync(2) offers: if no flush and no FUA request
+ *   of its client failed since that data was sent;
+ * - strict, which the plugin promises: a FUA request that fails reports the
+ *   loss of its own data only, so the next flush must fail, too; and one that
+ *   succeeds promises its data, whatever was reported before.
  */
 enum opinion { LENIENT, STRICT, OPINIONS };
 
@@ -61,7 +68,12 @@ struct model {
   size_t nr_changes;
   struct segment *segments; /* sorted, without gaps */
   size_t nr_segments;
-  uint64_t told[MAX_CONNECTIONS][OPINIONS]; /* when, last */
+
+  /* Of each connection.  Those that were closed keep their last values. */
+  int server[MAX_CONNECTIONS];
+  uint64_t reported[MAX_CONNECTIONS][OPINIONS]; /* to its client: when, last */
+  /* Its flushes do not promise what was sent before. */
+  uint64_t since[MAX_CONNECTIONS + 1][OPINIONS];
 };
 
 /* All of the disk is zeroes, or stamps of change 0 if "filled", and that
@@ -90,12 +102,15 @@ void model_promise_change (struct model *m, uint32_t change, uint64_t offset,
 void model_promise_all (struct model *m, uint64_t sent, int connection);
 
 /* A flush, or a FUA request, failed. */
-void model_told (struct model *m, int connection, bool by_flush);
+void model_reported (struct model *m, int connection, bool by_flush);
 
-/* The connection was closed and opened again: it need not be told of what
- * others were told before.
+/* The connection was opened, to one of the servers.  "missed": another server
+ * may have used up the kernel's report while this one had no client.
  */
-void model_reopened (struct model *m, int connection);
+void model_opened (struct model *m, int connection, int server, bool missed);
+
+/* Another program opened the file and called fsync, after the servers ended. */
+void model_synced_outside (struct model *m, bool ok);
 
 /* Fill buf with what a change writes at offset. */
 void model_fill (const struct model *m, uint32_t change, unsigned char *buf,
@@ -119,8 +134,7 @@ void model_take_accepted (const struct model *m, unsigned char *buf,
                           uint64_t count, uint64_t offset,
                           const struct control *control);
 
-/* To a file and back.  Only good for model_lost.  Return 0, or -1 with errno.
- */
+/* To a file and back.  Return 0, or -1 with errno. */
 int model_save (const struct model *m, const char *name);
 int model_load (struct model *m, const char *name);
 

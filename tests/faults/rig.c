@@ -17,7 +17,7 @@
 #include "file.h"
 #include "rig.h"
 
-static void
+void
 die_nbd (const char *what)
 {
   fprintf (stderr, "history: %s: %s\n", what, nbd_get_error ());
@@ -104,12 +104,12 @@ hold (struct rig *rig, int c, const struct request *rq)
 }
 
 static void
-told (struct rig *rig, int c, bool by_flush)
+reported (struct rig *rig, int c, bool by_flush)
 {
   rig->reported++;
-  model_told (&rig->model, c, by_flush);
-  if (rig->connections[c].told == atomic_load (&rig->control->refused))
-    rig->told_twice++;
+  model_reported (&rig->model, c, by_flush);
+  if (rig->connections[c].reported == atomic_load (&rig->control->refused))
+    rig->reported_twice++;
 }
 
 static void
@@ -119,11 +119,11 @@ flush_answered (struct rig *rig, int c, struct request *rq, bool ok)
     hold (rig, c, rq);
     return;
   }
-  told (rig, c, true);
+  reported (rig, c, true);
   /* Only of a disk that is well again it is known that what it refused
    * came before the flush.
    */
-  rig->connections[c].told = rq->refused;
+  rig->connections[c].reported = rq->refused;
 }
 
 static void
@@ -135,7 +135,7 @@ change_answered (struct rig *rig, int c, struct request *rq, bool ok)
   else if (ok)
     hold (rig, c, rq);
   else
-    told (rig, c, false);
+    reported (rig, c, false);
 }
 
 /* Whether the file system has shut itself down, as XFS does when its log cannot
@@ -163,7 +163,7 @@ read_answered (struct rig *rig, struct request *rq, bool ok)
   }
   if (model_lost (&rig->model, LENIENT, rq->buf, rq->count, rq->offset, NULL) >
         0 &&
-      file_is_forgetful (rig->file))
+      file_is_on_ext4 (rig->file))
     model_take_accepted (&rig->model, rq->buf, rq->count, rq->offset,
                          rig->control);
   rig->wrong += model_lost (&rig->model, LENIENT, rq->buf, rq->count,
@@ -376,66 +376,4 @@ rig_send (struct rig *rig, int c, enum what what)
     die_nbd ("request");
   rq->busy = true;
   print_event (rig, "send", c, rq);
-}
-
-/* ---- connections ---- */
-
-static void
-connect_one (struct rig *rig, int c)
-{
-  struct nbd_handle *nbd = nbd_create ();
-
-  if (nbd == NULL || nbd_connect_uri (nbd, rig->uri) == -1)
-    die_nbd ("connect");
-  rig->connections[c].nbd = nbd;
-}
-
-static void
-disconnect_one (struct rig *rig, int c)
-{
-  if (nbd_shutdown (rig->connections[c].nbd, 0) == -1)
-    die_nbd ("disconnect");
-  nbd_close (rig->connections[c].nbd);
-}
-
-void
-rig_connect (struct rig *rig)
-{
-  int c, i;
-
-  rig->nr_connections = 2 + random_below (rig, MAX_CONNECTIONS - 1);
-  for (c = 0; c < rig->nr_connections; c++) {
-    for (i = 0; i < IN_FLIGHT; i++) {
-      unsigned char *buf = malloc (MAX_REQUEST + 4096);
-
-      if (buf == NULL)
-        die ("malloc");
-      rig->connections[c].requests[i].buf = buf;
-    }
-    connect_one (rig, c);
-  }
-}
-
-void
-rig_reopen (struct rig *rig, int c)
-{
-  if (rig->nr_connections == 1)
-    return;
-  rig_drain (rig);
-  disconnect_one (rig, c);
-  connect_one (rig, c);
-  model_reopened (&rig->model, c);
-  rig->connections[c].told = NEVER;
-}
-
-void
-rig_disconnect (struct rig *rig)
-{
-  int c, i;
-
-  for (c = 0; c < rig->nr_connections; c++) {
-    disconnect_one (rig, c);
-    for (i = 0; i < IN_FLIGHT; i++)
-      free (rig->connections[c].requests[i].buf);
-  }
 }

@@ -1,6 +1,6 @@
-/* The rig of a history: several connections to a server whose disk refuses
- * writes now and then, random requests on them, and the model that their
- * answers go into.  One thread uses it.
+/* The rig of a history: several connections to one or two servers whose disk
+ * occasionally refuses writes, random requests on them, and the model that
+ * their answers go into.  One thread uses it.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -16,6 +16,7 @@
 
 #include "control.h"
 #include "model.h"
+#include "plan.h"
 
 #define MAX_REQUEST (1024 * 1024) /* bytes */
 #define IN_FLIGHT 4               /* on each connection */
@@ -32,7 +33,7 @@ struct request {
   uint64_t offset, count;
   uint32_t change;  /* WRITE, ZERO, TRIM */
   uint64_t sent;    /* FLUSH */
-  uint64_t refused; /* writes that the disk had refused when it was sent */
+  uint64_t refused; /* what the disk had refused when it was sent */
   unsigned char *buf;
 };
 
@@ -40,7 +41,7 @@ struct request {
 #define MAX_HELD 256
 
 /* A flush or FUA request that succeeded while others of its connection
- * were in flight, of which one may be the one that tells of an error.
+ * were in flight, one of which may report an error.
  */
 struct held {
   struct request request; /* a copy */
@@ -52,37 +53,50 @@ struct connection {
   struct request requests[IN_FLIGHT];
   struct held held[MAX_HELD];
   int nr_held;
-  /* Writes that the disk had refused when the latest flush that failed
-   * was sent.  It waited for them all, so it told of them all.
+  int server; /* index of its URI */
+  /* What the disk had refused when the latest flush that failed was sent.
+   * That flush waited for everything, so it reported everything.
    */
-  uint64_t told;
+  uint64_t reported;
 };
 
 struct rig {
   struct model model;
   struct control *control;
-  const char *uri;
-  int file;     /* a description of its own: somebody else's */
-  uint64_t rng; /* all that is random follows from it */
-  bool trace;   /* print what happens */
+  struct plan plan;
+  const char *uris[2]; /* of the servers; the second may be NULL */
+  bool shared_reports; /* the servers' eviction may use up reports */
+  int file;            /* a description of its own: another program's */
+  uint64_t rng;        /* all that is random follows from it */
+  bool trace;          /* print what happens */
 
   struct connection connections[MAX_CONNECTIONS];
   int nr_connections;
 
   /* What is counted. */
-  uint64_t reported, told_twice, stale, wrong, failed_writes;
+  uint64_t reported, reported_twice, stale, wrong, failed_writes;
 };
+
+/* Print what failed, with libnbd's reason, and end the program. */
+void die_nbd (const char *what) __attribute__ ((noreturn));
 
 /* A number from 0 to n - 1, and something that happens so often. */
 uint64_t random_below (struct rig *rig, uint64_t n);
 bool chance (struct rig *rig, unsigned percent);
 
-/* Connect two times or more; afterwards, disconnect all. */
+/* Allocate two connections or more; afterwards, free all. */
+void rig_init (struct rig *rig);
+void rig_free (struct rig *rig);
+
+/* Connect all, and disconnect all when all requests have their answer. */
 void rig_connect (struct rig *rig);
 void rig_disconnect (struct rig *rig);
 
-/* Connect c again, if there are others, when all requests have their answer. */
+/* Disconnect c when all requests have their answer, and connect it again. */
 void rig_reopen (struct rig *rig, int c);
+
+/* Whether the server of a connection is read-only. */
+bool rig_only_reads (const struct rig *rig, int c);
 
 /* Send a request to connection c, as soon as there is room for one; no other
  * that is in flight is where it is.

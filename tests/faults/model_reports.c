@@ -1,0 +1,61 @@
+/* Which errors the clients of the model saw, see model.h.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include "model.h"
+
+void
+model_reported (struct model *m, int connection, bool by_flush)
+{
+  uint64_t now = model_now (m);
+  int o;
+
+  for (o = 0; o < OPINIONS; o++) {
+    if (o == LENIENT || by_flush)
+      m->reported[connection][o] = m->since[connection][o] = now;
+  }
+}
+
+/* When the clients of a server saw an error last.  The kernel reports an error
+ * to no new description once any call has returned it.  So for all but its own
+ * server, a FUA request that failed has reported everything.
+ */
+static uint64_t
+last_report (const struct model *m, int server, enum opinion o)
+{
+  uint64_t last = 0, at;
+  int i;
+
+  for (i = 0; i < MAX_CONNECTIONS; i++) {
+    at = m->reported[i][m->server[i] == server ? o : LENIENT];
+    if (at > last)
+      last = at;
+  }
+  return last;
+}
+
+void
+model_opened (struct model *m, int connection, int server, bool missed)
+{
+  int o;
+
+  for (o = 0; o < OPINIONS; o++)
+    m->since[connection][o] = missed ? model_now (m)
+                                     : last_report (m, server, o);
+  m->server[connection] = server;
+}
+
+void
+model_synced_outside (struct model *m, bool ok)
+{
+  int o;
+
+  for (o = 0; o < OPINIONS; o++)
+    m->since[OUTSIDE][o] = last_report (m, -1, o);
+  if (ok)
+    model_promise_all (m, model_now (m), OUTSIDE);
+}
