@@ -27,12 +27,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include <errno.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 
-#ifndef SYS_cachestat
-#define SYS_cachestat 451 /* the same on every architecture */
-#endif
+#include "page-count.h"
 
 static volatile sig_atomic_t finished;
 
@@ -50,32 +46,6 @@ die (const char *what)
   exit (EXIT_FAILURE);
 }
 
-/* One byte a page, of which bit 0 says whether it is resident.  To be freed
- * by the caller.
- */
-static unsigned char *
-page_map (int fd, uint64_t *pages)
-{
-  size_t page = sysconf (_SC_PAGESIZE);
-  off_t size = lseek (fd, 0, SEEK_END);
-  unsigned char *vec;
-  void *map;
-
-  if (size == -1)
-    die ("lseek");
-  *pages = ((uint64_t) size + page - 1) / page;
-  vec = malloc (*pages + 1);
-  if (vec == NULL)
-    die ("malloc");
-  if (size == 0)
-    return vec;
-  map = mmap (NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
-  if (map == MAP_FAILED || mincore (map, size, vec) == -1)
-    die ("mincore");
-  munmap (map, size);
-  return vec;
-}
-
 static void
 print_map (int fd)
 {
@@ -86,37 +56,6 @@ print_map (int fd)
     putchar (vec[i] & 1 ? '1' : '0');
   putchar ('\n');
   free (vec);
-}
-
-/* For kernels before 6.5, which have no cachestat(2). */
-static uint64_t
-count_by_mincore (int fd)
-{
-  uint64_t pages, i, n = 0;
-  unsigned char *vec = page_map (fd, &pages);
-
-  for (i = 0; i < pages; ++i)
-    n += vec[i] & 1;
-  free (vec);
-  return n;
-}
-
-/* See cachestat(2): a range of length 0 goes to the end of the file, and the
- * first of the five numbers is of the pages present.
- */
-static uint64_t
-count (int fd)
-{
-  struct {
-    uint64_t off, len;
-  } range = { 0, 0 };
-  uint64_t stat[5] = { 0 };
-
-  if (syscall (SYS_cachestat, fd, &range, stat, 0) == 0)
-    return stat[0];
-  if (errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP)
-    die ("cachestat");
-  return count_by_mincore (fd);
 }
 
 /* Nanoseconds of a clock that only goes forward. */
@@ -144,7 +83,7 @@ watch (int fd, uint64_t at_first)
   sigaction (SIGTERM, &sa, NULL);
   while (!finished) {
     began = now ();
-    n = count (fd);
+    n = page_count (fd);
     counts = counts || n <= at_first;
     if (counts && n > most)
       most = n;
@@ -186,7 +125,7 @@ main (int argc, char *argv[])
       status = 2;
   }
   else
-    printf ("%" PRIu64 "\n", count (fd));
+    printf ("%" PRIu64 "\n", page_count (fd));
   close (fd);
   exit (status);
 }
