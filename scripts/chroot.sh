@@ -83,13 +83,15 @@ if [ -n "$work" ]; then
   trap 'exit 143' TERM
 fi
 
-# sources SUITE: this machine's sources.list, for that suite.
+# sources SUITE: this machine's sources.list, for that suite.  The suite sid has
+# neither updates nor security of its own.
 sources ()
 {
   # shellcheck disable=SC2016
   apt-get indextargets --no-release-info \
     --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
     awk -v here="$(running_suite)" -v suite="$1" -v keyring="$keyring" '
+      suite == "sid" && $2 != here { next }
       $3 == "main" && $2 ~ "^" here "(-updates|-security)?$" && !seen[$0]++ {
         sub(here, suite, $2)
         print "deb [signed-by=" keyring "]", $1, $2, $3
