@@ -43,6 +43,7 @@ has_unique_numbers (uint32_t magic)
   case EXFAT_SUPER_MAGIC:
   case EXT4_SUPER_MAGIC: /* and ext2, ext3 */
   case F2FS_SUPER_MAGIC:
+  case HUGETLBFS_MAGIC:
   case MSDOS_SUPER_MAGIC:
   case OVERLAYFS_SUPER_MAGIC:
   case RAMFS_MAGIC:
