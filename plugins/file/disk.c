@@ -201,22 +201,26 @@ add_evictor (struct disk *d, int fd, dev_t dev)
 
 /* ---- opening and closing ---- */
 
+/* No client was told of a failed write: remember that for the next one. */
+static void
+remember_unreported (struct disk *d)
+{
+  const int err = wberr_unreported (&d->errors);
+
+  if (err == 0)
+    return;
+  errno = err;
+  nbdkit_error ("%s: the last client disconnected without flushing; an earlier "
+                "write had failed: %m; the next client's flush will fail",
+                d->name);
+  unreported_add (&d->id, d->name, err);
+}
+
 static void
 disk_free (struct disk *d)
 {
-  int err;
-
   if (d->evictor)
     evictor_free (d->evictor);
-  err = wberr_unreported (&d->errors);
-  if (err) {
-    errno = err;
-    nbdkit_error ("%s: the last client disconnected without flushing; an "
-                  "earlier write had failed: %m; the next client's flush will "
-                  "fail",
-                  d->name);
-    unreported_add (&d->id, d->name, err);
-  }
   wberr_free (&d->errors);
   extent_map_free (&d->map);
   free (d->name);
@@ -335,8 +339,10 @@ put (struct disk *d)
   done = !last || d->evictor == NULL || evictor_is_empty (d->evictor);
   if (done)
     d->refs--;
-  if (done && last)
+  if (done && last) {
+    remember_unreported (d);
     tdelete (d, &registry, disk_order);
+  }
   pthread_mutex_unlock (&registry_lock);
 
   if (done && last)

@@ -119,6 +119,19 @@ widen_to_folios (struct extent_set *s)
   }
 }
 
+/* Take out of the set of a window what must not be dropped.  With preserve,
+ * what is the plugin's and stays only because nothing may be dropped now is
+ * remembered.
+ */
+static void
+subtract_kept_locked (struct evictor *ev, struct extent_set *set,
+                      const struct window *except)
+{
+  if (ev->config.preserve && kept_all (&ev->kept))
+    preserve_add_ours (&ev->ownership, set);
+  kept_subtract (&ev->kept, &ev->writes, set, except);
+}
+
 void
 evict_read_locked (struct evictor *ev)
 {
@@ -128,7 +141,7 @@ evict_read_locked (struct evictor *ev)
   if (!ev->config.preserve)
     widen_to_folios (&w->set);
   /* What is also being written is dropped with its own window. */
-  kept_subtract (&ev->kept, &ev->writes, &w->set, NULL);
+  subtract_kept_locked (ev, &w->set, NULL);
   drop_window_locked (ev, w, "read");
   ring_give_back (&ev->reads, w);
 }
@@ -166,13 +179,16 @@ settle_locked (struct evictor *ev, struct window *w,
 {
   if (err || w->epoch < wberr_now (ev->config.errors)) {
     writeback_debug (&ev->wb, "kept", "write", w);
-    kept_add (&ev->kept, all);
+    if (all)
+      kept_add (&ev->kept, all);
+    else
+      ev->kept.overflowed = true;
     extent_set_clear (&w->set);
     return;
   }
   kept_written (&ev->kept, w);
   extent_set_subtract (&w->set, &ev->preserve.others);
-  kept_subtract (&ev->kept, &ev->writes, &w->set, w);
+  subtract_kept_locked (ev, &w->set, w);
 }
 
 static void
@@ -181,16 +197,16 @@ evict_written_locked (struct evictor *ev)
   struct window *w = ring_take (&ev->writes);
   const uint64_t began = nanoseconds_now (), bytes = w->held;
   struct extent_set all;
+  bool copied;
   int err;
 
   count_window (ev, w);
   extent_set_init (&all, SIZE_MAX);
-  if (extent_set_copy (&all, &w->set) == -1) /* not to know what failed */
-    ev->kept.overflowed = true;
+  copied = extent_set_copy (&all, &w->set) == 0;
   /* Skip ranges dirtied again: their newer window will wait for them. */
   ring_subtract_from (&ev->writes, &w->set, w);
   err = wait_for_window_locked (ev, w);
-  settle_locked (ev, w, &all, err);
+  settle_locked (ev, w, copied ? &all : NULL, err);
   extent_set_free (&all);
   drop_window_locked (ev, w, "write");
   throttle_worked (&ev->throttle, bytes, nanoseconds_now () - began);

@@ -264,7 +264,7 @@ divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
     find_others_locked (ev, others);
     extent_set_subtract (ours, others);
   }
-  else { /* no memory: nothing is the plugin's, nor safe to drop */
+  else { /* no memory: nothing is the plugin's */
     extent_set_free (ours);
     ev->kept.unrecorded = true;
   }
@@ -277,6 +277,9 @@ claim_for_write_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 
   divide_locked (ev, offset, length, &ours, &others);
   preserve_write (&ev->ownership, &ours, &others);
+  if (ours.nr == 0 && others.nr == 0 &&
+      extent_set_add (&ev->preserve.others, offset, length) == -1)
+    ev->kept.overflowed = true; /* others' pages are not known any more */
   extent_set_free (&ours);
   extent_set_free (&others);
 }
