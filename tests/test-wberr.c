@@ -245,6 +245,22 @@ a_write_that_ends_during_a_flush_is_not_forgotten (void **state)
   assert_int_equal (flush (&a, 0), 0);
 }
 
+/* A FUA request that fails tells of its own data, so a client that comes back
+ * is told of the rest.
+ */
+static void
+fua_does_not_tell_a_new_connection (void **state)
+{
+  struct wberr_client c;
+
+  sync_error = EIO;
+  assert_int_equal (sync_fua (&a, 4), EIO);
+  assert_int_equal (wberr_unreported (&e), EIO);
+  wberr_client_init (&e, &c);
+  assert_int_equal (flush (&c, 0), EIO);
+  assert_int_equal (wberr_unreported (&e), 0);
+}
+
 /* Nothing was opened for the FUA request, so it used up the flush's report. */
 static void
 a_flush_is_owed_what_fua_has_used_up (void **state)
@@ -272,6 +288,7 @@ main (void)
     TEST (shared_descriptions_share_each_report),
     TEST (a_write_in_progress_is_not_forgotten),
     TEST (a_write_that_ends_during_a_flush_is_not_forgotten),
+    TEST (fua_does_not_tell_a_new_connection),
     TEST (a_flush_is_owed_what_fua_has_used_up),
   };
 

@@ -170,6 +170,16 @@ open_for_evictor (struct disk *d, int fd)
   return own;
 }
 
+/* For statistics and the debug log. */
+static const char *
+reads_by (const struct disk *d)
+{
+  if (options.cache == CACHE_PRESERVE)
+    return "O_DIRECT";
+  return d->direct_is_exact ? "page cache (random reads: O_DIRECT)"
+                            : "page cache";
+}
+
 /* Returns 0 or -1, with d->evictor NULL where there is nothing to evict. */
 static int
 add_evictor (struct disk *d, int fd, dev_t dev)
@@ -179,6 +189,7 @@ add_evictor (struct disk *d, int fd, dev_t dev)
     .window_size = options.cache_window_size,
     .read_ahead = device_read_ahead (dev),
     .preserve = options.cache == CACHE_PRESERVE,
+    .reads_by = reads_by (d),
     .stats = d->stats,
     .pages = &d->pages,
     .errors = &d->errors,

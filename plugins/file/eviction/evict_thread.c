@@ -68,7 +68,7 @@ report_calls (struct evictor *ev)
 {
   const char *waits = pagecache_waits_by (ev->config.pages);
   const char *counts = pagecache_counts_by (ev->config.pages);
-  const char *reads = ev->config.preserve ? "O_DIRECT" : "page cache";
+  const char *reads = ev->config.reads_by;
 
   stats_set_instrument (ev->config.stats, STATS_WAITS_BY, waits);
   stats_set_instrument (ev->config.stats, STATS_COUNTS_BY, counts);

@@ -75,18 +75,16 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   return ev;
 }
 
-/* No thread could be started, and each request has evicted what it had used:
- * readahead is left.  With preserve, or if something failed, all stays.
+/* Drop all of the file, where there is no thread that would: each request has
+ * evicted what it had used, but readahead is left; or there was no request, but
+ * a server that was killed may have left pages.  With preserve, or if something
+ * failed, all stays.
  */
 static void
-empty_alone_locked (struct evictor *ev)
+drop_file (struct evictor *ev)
 {
-  ev->active = false;
-  if (ev->config.preserve || wberr_now (ev->config.errors) != 0)
-    return;
-  evictor_unlock (ev);
-  pagecache_drop (ev->fd, 0, 0);
-  lock_take (&ev->lock);
+  if (!ev->config.preserve && wberr_now (ev->config.errors) == 0)
+    pagecache_drop (ev->fd, 0, 0);
 }
 
 void
@@ -100,13 +98,18 @@ evictor_begin_empty (struct evictor *ev)
 void
 evictor_empty (struct evictor *ev)
 {
+  bool alone;
+
   lock_take (&ev->lock);
   evict_thread_drain_locked (ev);
   while (ev->drain)
     lock_wait (&ev->lock, &ev->emptied);
-  if (ev->thread_state == NO_THREAD)
-    empty_alone_locked (ev);
+  alone = ev->thread_state == NO_THREAD;
+  if (alone)
+    ev->active = false;
   evictor_unlock (ev);
+  if (alone)
+    drop_file (ev);
 }
 
 bool

@@ -46,6 +46,7 @@ struct evictor_config {
   uint64_t read_ahead;  /* the device's, in bytes */
   bool preserve;        /* leave what was resident before */
   struct stats *stats;  /* to count in, with its own atomics, or NULL */
+  const char *reads_by; /* how the disk is read, for statistics */
   /* These two outlive the evictor. */
   const struct pagecache *pages; /* which kernel calls work */
   struct wberr *errors;          /* has its own locks */

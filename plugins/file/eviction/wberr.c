@@ -241,18 +241,11 @@ int
 wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd, int flush_fd,
                 const struct wberr_seen *begun)
 {
-  const wberr_mark before = atomic_load (&begun->mark);
   struct wberr_seen seen = *begun;
-  int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen);
+  const int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen);
 
   if (err && fd == -1) /* the flush's report is used up */
     atomic_store (&c->owed, err);
   /* An error that another request got may be of this one's data. */
-  if (err == 0) {
-    seen = wberr_seen_now (e);
-    err = wberr_since (e, before);
-  }
-  if (err)
-    mark_reported (e, atomic_load (&seen.mark));
-  return err;
+  return err ? err : wberr_since (e, atomic_load (&begun->mark));
 }

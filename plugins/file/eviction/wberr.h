@@ -40,8 +40,9 @@ struct wberr {
   int fd;                 /* the error descriptor, or -1 */
   _Atomic unsigned pages; /* errors of pages that it has reported */
   _Atomic wberr_mark latest;
-  _Atomic wberr_mark reported; /* value of "latest" when a client was last told
-                                * of an error */
+  _Atomic wberr_mark
+    reported; /* value of "latest" when a flush last failed: a
+               * FUA request that fails tells of its own data */
 
   atomic_bool watched; /* fd was opened, or could not be */
 
@@ -99,13 +100,13 @@ void wberr_turn_ends (struct wberr *e);
 wberr_mark wberr_now (const struct wberr *e);
 int wberr_since (const struct wberr *e, wberr_mark mark);
 
-/* The errno of the latest error if no client was told of it, or 0. */
+/* The errno of the latest error if no flush has failed for it, or 0. */
 int wberr_unreported (const struct wberr *e);
 
 /* ---- a connection ---- */
 
-/* A connection begins.  Its first flush fails if there is an error that no
- * client was told of.
+/* A connection begins.  Its first flush fails if there is an error for which no
+ * flush has failed.
  */
 void wberr_client_init (struct wberr *e, struct wberr_client *c);
 
