@@ -213,11 +213,18 @@ connection_fua_ends (struct connection *c, struct fua *fua, bool failed)
 
 /* ---- requests ---- */
 
-unsigned
-connection_change_begins (struct connection *c)
+/* Before a call that may report an error. */
+static void
+watch (struct connection *c)
 {
   if (c->disk->magic != OVERLAYFS_SUPER_MAGIC)
     wberr_watch (&c->disk->errors, c->fd);
+}
+
+unsigned
+connection_change_begins (struct connection *c)
+{
+  watch (c);
   extent_map_change_begins (&c->disk->map);
   return wberr_write_begins (&c->errors);
 }
@@ -259,7 +266,10 @@ connection_flush (struct connection *c)
 {
   struct evictor *ev = c->disk->evictor;
   const uint64_t covered = ev ? evictor_flush_begins (ev) : 0;
-  const int err = wberr_flush (&c->disk->errors, &c->errors, c->fd);
+  int err;
+
+  watch (c);
+  err = wberr_flush (&c->disk->errors, &c->errors, c->fd);
 
   if (ev)
     evictor_flush_ends (ev, covered);

@@ -96,7 +96,7 @@ is_new (struct wberr *e, const struct wberr_seen *seen)
     return true;
   }
   if (e->fd == -1)
-    return e->shared || atomic_load (&seen->mark) == wberr_now (e);
+    return true;
   return atomic_load (&seen->pages) == atomic_load (&e->pages);
 }
 

@@ -80,8 +80,8 @@ struct wberr_seen wberr_seen_now (const struct wberr *e);
 /* A call has reported the writeback error err, an errno value.  "seen" is what
  * the caller knew of; it is moved to the latest error.  The error is recorded
  * as a new one, unless it is explained by an error of pages that was recorded
- * and that the caller did not know of; without an error descriptor, by any such
- * error.
+ * and that the caller did not know of.  Without an error descriptor that cannot
+ * be known, so each is new, and a connection may be told twice.
  */
 void wberr_observed (struct wberr *e, struct wberr_seen *seen, int err);
 

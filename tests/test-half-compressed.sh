@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# A file on btrfs of which half is compressed: nothing stays in memory of random
+# reads, although btrfs reads compressed data through the page cache when it is
+# told not to use it.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=lib.sh
+. "${srcdir:-.}/lib.sh" || exit
+need_root
+need mkfs.btrfs
+
+mkdir "$tmp/fs"
+truncate -s 1G "$tmp/image"
+mkfs.btrfs -q "$tmp/image"
+mounts+=("$tmp/fs")
+mount -o loop,compress-force=zstd:1 "$tmp/image" "$tmp/fs" ||
+  skip 'the kernel cannot mount btrfs with compression'
+disk=$tmp/fs/disk
+head -c 1M /dev/urandom >"$tmp/random"
+head -c 1M /dev/zero | tr '\0' t >"$tmp/text"
+for ((i = 0; i < 48; i++)); do cat "$tmp/random" "$tmp/text"; done >"$disk"
+sync "$disk"
+drop "$disk"
+
+for cache in none preserve; do
+  start_nbdkit -r file "$disk" "cache=$cache"
+  client_start "$uri"
+  # A stream first, so that reads that belong to none are told apart.
+  for ((i = 0; i < 16; i++)); do ask_any read "$((i * 64))K" 64K; done
+  empty_soon "$disk" "$cache: after a stream"
+  # Each in another MiB, none beside the last.
+  for ((i = 4; i < 94; i += 3)); do ask_any read "$((i * 1024 + 512))K" 4K; done
+  empty_soon "$disk" "$cache: after random reads, while the client stays"
+  client_stop
+  stop_nbdkit
+  empty_now "$disk" "$cache: after the server has ended"
+done
