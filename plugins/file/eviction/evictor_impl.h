@@ -1,4 +1,4 @@
-/* The struct of an evictor, and what its three files call of each other:
+/* The struct of an evictor, and what its four files call of each other:
  * evictor.c is what requests run, evict_thread.c the loop of the disk's own
  * thread, and evict_steps.c the steps that the thread takes.
  *
@@ -140,10 +140,6 @@ bool evict_sweep_locked (struct evictor *ev);
  */
 void evict_read_locked (struct evictor *ev);
 
-/* Bytes that are resident, or -1 if they cannot be counted.  Releases the lock.
- */
-int64_t evict_count_locked (struct evictor *ev);
-
 /* Add to a ring, and count down to the next count. */
 enum ring_result evict_add_locked (struct evictor *ev, struct ring *r,
                                    uint64_t offset, uint64_t length,
@@ -154,5 +150,30 @@ enum ring_result evict_add_locked (struct evictor *ev, struct ring *r,
  */
 bool evict_add_read_locked (struct evictor *ev, uint64_t offset,
                             uint64_t length);
+
+/* ---- evict_sweep.c ---- */
+
+/* Extents of reads shorter than this are dropped as they are, longer ones
+ * together with the folio that reaches into them from below.
+ */
+#define STREAM_EXTENT (64 * 1024)
+
+/* Begin to sweep the file; with "all", also pieces that stayed in the last
+ * sweep. */
+void evict_begin_sweep (struct evictor *ev, bool all);
+
+/* Sweep the next piece, and return whether there is more.  Releases the lock.
+ */
+bool evict_sweep_locked (struct evictor *ev);
+
+/* Sweep for a while, and spare what readers may be about to read.  Releases the
+ * lock.
+ */
+void evict_sweep_turn_locked (struct evictor *ev);
+
+/* Begin a sweep if more of the file is resident than windows and readahead
+ * explain.  Releases the lock.
+ */
+void evict_count_and_sweep_locked (struct evictor *ev);
 
 #endif /* FILE_EVICTOR_IMPL_H */

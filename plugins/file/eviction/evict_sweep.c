@@ -1,0 +1,182 @@
+/* Sweeping: when the evictor's thread sweeps the file for pages that are in no
+ * window, and what it spares.
+ *
+ * Promise: resident pages of one file stay below the windows, the requests in
+ * flight and the readahead of each reader.  Without sweeps, four readers that
+ * skip parts of the file beside a slow disk had 540 MiB in memory (Linux 6.18).
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <inttypes.h>
+#include <stdatomic.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "clock.h"
+#include "evictor_impl.h"
+
+/* The page cache of the whole file is counted once in this many full windows.
+ */
+#define WINDOWS_PER_COUNT 2
+
+/* What stayed when it was swept is tried again, a bit sooner with each count.
+ */
+#define COUNTS_PER_TRY 4096
+
+/* A turn of a sweep takes this long: pieces that drop nothing are not enough
+ * for a turn, as readers bring in more while writers wait for a slow disk.
+ */
+#define SWEEP_NS (20 * UINT64_C (1000000))
+
+/* Add to "spared" what readers may be reading, or be about to read: around what
+ * was read in sequence just now, the reads in progress, which end in any order,
+ * and after it the readahead in flight.  Returns as extent_set_add.
+ */
+static int
+spare_readahead (struct evictor *ev, struct extent_set *spared)
+{
+  const uint64_t reading = atomic_load (&ev->reading);
+  const uint64_t ahead = 2 * ev->readers * ev->config.read_ahead;
+  const struct window *recent[2] = { ev->reads.filling,
+                                     ring_newest (&ev->reads) };
+  size_t i, j;
+
+  for (i = 0; i < 2; i++) {
+    for (j = 0; recent[i] && j < recent[i]->set.nr; j++) {
+      const struct extent *e = &recent[i]->set.v[j];
+      const uint64_t start = e->offset > reading ? e->offset - reading : 0;
+      const uint64_t end = extent_end (e) + reading + ahead;
+
+      if (e->length >= STREAM_EXTENT &&
+          extent_set_add (spared, start, end - start) == -1)
+        return -1;
+    }
+  }
+  return 0;
+}
+
+/* Make the empty set "spared" of all that a sweep must not drop.  Returns -1 if
+ * it must drop nothing: with preserve, the plugin's pages are known without a
+ * sweep.
+ */
+static int
+find_spared (struct evictor *ev, struct extent_set *spared, bool readahead)
+{
+  if (ev->config.preserve || kept_all (&ev->kept) ||
+      ring_add_to (&ev->writes, spared) == -1 ||
+      extent_set_union (spared, &ev->kept.failed) == -1)
+    return -1;
+  return readahead ? spare_readahead (ev, spared) : 0;
+}
+
+static void
+sweep_piece_locked (struct evictor *ev, bool spare_ahead)
+{
+  struct extent_set spared;
+
+  extent_set_init (&spared, 2 * MAX_KEPT);
+  if (find_spared (ev, &spared, spare_ahead) == -1)
+    sweep_end (&ev->sweep);
+  evictor_unlock (ev);
+  if (sweep_goes_on (&ev->sweep))
+    sweep_piece (&ev->sweep, ev->config.pages, ev->fd, &spared);
+  lock_take (&ev->lock);
+  extent_set_free (&spared);
+}
+
+void
+evict_begin_sweep (struct evictor *ev, bool all)
+{
+  stats_add (ev->config.stats, STATS_SWEEPS, 1);
+  sweep_begin (&ev->sweep, all);
+}
+
+/* Bytes that are resident, or -1 if they cannot be counted.  Releases the lock.
+ */
+static int64_t
+count_resident_locked (struct evictor *ev)
+{
+  int64_t resident;
+
+  lock_assert (&ev->lock);
+  evictor_unlock (ev);
+  resident = pagecache_count (ev->config.pages, ev->fd, 0, 0);
+  lock_take (&ev->lock);
+  return resident;
+}
+
+/* The bytes that may be resident: what is in windows or about to be, what has
+ * failed, and the readahead of every reader, which the kernel may double; and a
+ * bit more, as the count is a moment older.
+ */
+static uint64_t
+allowance (struct evictor *ev)
+{
+  return ev->reads.bytes + atomic_load (&ev->reading) + ev->throttle.used +
+         ev->kept.failed.bytes + 2 * ev->readers * ev->config.read_ahead +
+         throttle_share (&ev->throttle) / 4;
+}
+
+/* Sweep if more of the file is resident than windows and readahead explain.
+ * Where pages cannot be counted, sweep once a ring.
+ */
+void
+evict_count_and_sweep_locked (struct evictor *ev)
+{
+  int64_t resident;
+
+  ev->bytes_to_count = WINDOWS_PER_COUNT * ev->reads.window_size;
+  if (ev->config.preserve)
+    return;
+  resident = count_resident_locked (ev);
+  ev->unevictable -= ev->unevictable / COUNTS_PER_TRY;
+  if (resident == -1)
+    ev->bytes_to_count = ev->config.windows * ev->reads.window_size;
+  else if ((uint64_t) resident <= allowance (ev) + ev->unevictable)
+    return;
+  evict_begin_sweep (ev, false);
+  if (!file_debug_evict)
+    return;
+  evictor_unlock (ev);
+  nbdkit_debug ("%s: sweeping: %" PRIi64 " bytes are resident", ev->name,
+                resident);
+  lock_take (&ev->lock);
+}
+
+/* What stays although it was swept, because others map it, is allowed from now
+ * on; but not what may be readahead, which is allowed already.
+ */
+static void
+end_of_sweep_locked (struct evictor *ev)
+{
+  const int64_t resident = count_resident_locked (ev);
+  const bool too_much = resident > (int64_t) allowance (ev);
+
+  ev->unevictable = sweep_left (&ev->sweep, too_much);
+}
+
+void
+evict_sweep_turn_locked (struct evictor *ev)
+{
+  const uint64_t began = nanoseconds_now ();
+
+  do
+    sweep_piece_locked (ev, true);
+  while (sweep_goes_on (&ev->sweep) && nanoseconds_now () < began + SWEEP_NS);
+  if (!sweep_goes_on (&ev->sweep))
+    end_of_sweep_locked (ev);
+}
+
+bool
+evict_sweep_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  if (sweep_goes_on (&ev->sweep))
+    sweep_piece_locked (ev, false);
+  return sweep_goes_on (&ev->sweep);
+}
