@@ -43,11 +43,11 @@
 
 static struct pagecache pages;
 static struct wberr errors;
-static struct stats stats;
+static struct counters counters;
 static struct evictor_config config = {
   .windows = WINDOWS,
   .window_size = WINDOW,
-  .stats = &stats,
+  .counters = &counters,
   .pages = &pages,
   .errors = &errors,
 };
@@ -57,18 +57,6 @@ static uint64_t read_up_to;
 
 /* Its pages can be dropped. */
 static bool is_ordinary;
-
-/* No time is measured here, so there is no need for all of stats.c. */
-uint64_t
-stats_now (const struct stats *s)
-{
-  return 0;
-}
-
-void
-stats_add_time (struct stats *s, enum stats_wait what, uint64_t begin)
-{
-}
 
 static int
 begin (void **state)
@@ -87,7 +75,6 @@ begin (void **state)
   assert_int_equal (ftruncate (fd, FILE_SIZE), 0);
   pagecache_probe (&pages, fd, fs.f_type);
   wberr_init (&errors, 0, false);
-  stats = (struct stats){ 0 };
   ev = evictor_new (dup (fd), "disk", &config);
   assert_non_null (ev);
   read_up_to = READ_FROM;

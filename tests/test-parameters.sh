@@ -70,11 +70,12 @@ start_nbdkit file "$tmp/link" stats="$tmp/stats"
 limited nbdcopy "$uri" null:
 stop_nbdkit
 grep -qF "$tmp/link" "$tmp/stats" || fail "the name: $(<"$tmp/stats")"
-start_nbdkit file dir="$tmp/folder"
+start_nbdkit -v file dir="$tmp/folder"
 ! limited nbdcopy "nbd+unix:///missing?socket=$tmp/sock" null: 2>/dev/null ||
   fail 'serves what is not there'
 stop_nbdkit
-grep -qF "$tmp/folder/missing" "$tmp/log" || fail 'the name in a message'
+grep -qF "export 'missing': in $tmp/folder" "$tmp/log" ||
+  fail 'the folder in the debug log'
 
 # fd= is written through, too.
 truncate -s 300001 "$tmp/new"

@@ -130,7 +130,7 @@ count_disks (void)
 
   for (i = 0; i < DISKS; i++) {
     snprintf (name, sizeof name, "/srv/disk\n%d", i);
-    stats_add (stats_of (name), STATS_SWEEPS, 1);
+    counters_add (stats_counters (stats_of (name)), STATS_SWEEPS, 1);
   }
 }
 

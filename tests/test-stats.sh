@@ -51,6 +51,7 @@ is '1 65536' '"\(.zeroes) \(.zeroed_bytes)"'
 is '1 4096' '"\(.trims) \(.trimmed_bytes)"'
 is '1 0 0' '"\(.flushes) \(.failed_requests) \(.writeback_errors)"'
 is 0 .held_back
+is true '.writeback_waits > 0 and .writeback_wait_ns > 0'
 # It goes on, and tells again, also of what was opened anew.
 ask read 0 4096
 client_stop

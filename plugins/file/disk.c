@@ -190,7 +190,7 @@ add_evictor (struct disk *d, int fd, dev_t dev)
     .read_ahead = device_read_ahead (dev),
     .preserve = options.cache == CACHE_PRESERVE,
     .reads_by = reads_by (d),
-    .stats = d->stats,
+    .counters = stats_counters (d->stats),
     .pages = &d->pages,
     .errors = &d->errors,
   };

@@ -13,7 +13,6 @@
 #include <nbdkit-plugin.h>
 
 #include "connection.h"
-#include "eviction/direct.h"
 #include "exports.h"
 #include "extents.h"
 #include "eviction/throttle.h"
@@ -35,7 +34,6 @@ file_unload (void)
 {
   connection_free_all ();
   stats_finish ();
-  direct_forget_buffer ();
   unreported_forget_all ();
   options_free ();
 }
@@ -188,7 +186,7 @@ counted (struct connection *c, enum stats_request what, uint32_t bytes, int r)
 {
   stats_add_request (c->disk->stats, what, bytes);
   if (r == -1)
-    stats_add (c->disk->stats, STATS_FAILED_REQUESTS, 1);
+    counters_add (stats_counters (c->disk->stats), STATS_FAILED_REQUESTS, 1);
   return r;
 }
 

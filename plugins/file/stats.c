@@ -98,21 +98,6 @@ stats_of (const char *name)
   return s;
 }
 
-uint64_t
-stats_now (const struct stats *s)
-{
-  return s ? nanoseconds_now () : 0;
-}
-
-void
-stats_add_time (struct stats *s, enum stats_wait what, uint64_t begin)
-{
-  if (s == NULL)
-    return;
-  stats_count (&s->waits[what].nr, 1);
-  stats_count (&s->waits[what].ns, stats_now (s) - begin);
-}
-
 /* ---- writing ---- */
 
 /* Write everything to the stream and close it.  It cannot be a stream in

@@ -79,37 +79,38 @@ static const struct row rows[] = {
   REQUEST_BYTES (STATS_PREFETCH, "prefetched_bytes", "prefetch"),
   REQUESTS (STATS_BLOCK_STATUS, ", block status", "block_status",
             "block_status"),
-  { AT (counters[STATS_WINDOWS]), NUMBER, "\n  windows", "windows", "windows",
-    NULL, "Windows written back and dropped." },
-  { AT (counters[STATS_WINDOW_REQUESTS]), NUMBER, ", requests in them",
+  { AT (counters.nr[STATS_WINDOWS]), NUMBER, "\n  windows", "windows",
+    "windows", NULL, "Windows written back and dropped." },
+  { AT (counters.nr[STATS_WINDOW_REQUESTS]), NUMBER, ", requests in them",
     "window_requests", "window_requests", NULL,
     "Requests that were gathered into windows." },
-  { AT (counters[STATS_WINDOW_EXTENTS]), NUMBER, ", extents after merging",
+  { AT (counters.nr[STATS_WINDOW_EXTENTS]), NUMBER, ", extents after merging",
     "window_extents", "window_extents", NULL,
     "Extents of windows, after merging requests." },
-  { AT (counters[STATS_EVICTED_BYTES]), BYTES, "\n  bytes evicted",
+  { AT (counters.nr[STATS_EVICTED_BYTES]), BYTES, "\n  bytes evicted",
     "evicted_bytes", "evicted_bytes", NULL,
     "Bytes of windows that were dropped from the page cache, widened to whole "
     "folios and counted each time they are dropped." },
-  { AT (counters[STATS_SWEEPS]), NUMBER, ", sweeps of the file", "sweeps",
+  { AT (counters.nr[STATS_SWEEPS]), NUMBER, ", sweeps of the file", "sweeps",
     "sweeps", NULL,
     "Times that the whole file was dropped from the page cache." },
-  { AT (waits[STATS_WRITEBACK_WAITS].nr), NUMBER, "\n  waits for writeback",
-    "writeback_waits", "writeback_waits", NULL,
+  { AT (counters.waits[STATS_WRITEBACK_WAITS].nr), NUMBER,
+    "\n  waits for writeback", "writeback_waits", "writeback_waits", NULL,
     "Waits for the writeback of a window." },
-  { AT (waits[STATS_WRITEBACK_WAITS].ns), TIME, NULL, "writeback_wait_ns",
-    "writeback_wait_seconds", NULL,
+  { AT (counters.waits[STATS_WRITEBACK_WAITS].ns), TIME, NULL,
+    "writeback_wait_ns", "writeback_wait_seconds", NULL,
     "Time waited for the writeback of windows." },
-  { AT (waits[STATS_HELD_BACK].nr), NUMBER, ", writes held back", "held_back",
-    "held_back_writes", NULL, "Writes that waited for room in the windows." },
-  { AT (waits[STATS_HELD_BACK].ns), TIME, NULL, "held_back_ns",
+  { AT (counters.waits[STATS_HELD_BACK].nr), NUMBER, ", writes held back",
+    "held_back", "held_back_writes", NULL,
+    "Writes that waited for room in the windows." },
+  { AT (counters.waits[STATS_HELD_BACK].ns), TIME, NULL, "held_back_ns",
     "held_back_seconds", NULL,
     "Time that writes waited for room in the windows, added up over all of "
     "them." },
-  { AT (counters[STATS_FAILED_REQUESTS]), NUMBER, "\n  failed requests",
+  { AT (counters.nr[STATS_FAILED_REQUESTS]), NUMBER, "\n  failed requests",
     "failed_requests", "failed_requests", NULL,
     "Requests that failed with an error." },
-  { AT (counters[STATS_WRITEBACK_ERRORS]), NUMBER, ", writeback errors",
+  { AT (counters.nr[STATS_WRITEBACK_ERRORS]), NUMBER, ", writeback errors",
     "writeback_errors", "writeback_errors", NULL,
     "Errors of writing back that the kernel reported." },
 };
@@ -156,7 +157,7 @@ write_text (FILE *out, const struct stats *s)
       fprintf (out, " (%.3f s)", n / 1e9);
   }
   for (i = 0; i < STATS_JOBS; i++) {
-    const char *by = atomic_load (&s->instruments[i]);
+    const char *by = atomic_load (&s->counters.calls[i]);
 
     if (by) {
       fprintf (out, "%s%s by %s", before, jobs[i].json, by);
@@ -180,7 +181,7 @@ format_text (FILE *out, const struct stats *s)
 static const char *
 instrument (const struct stats *s, enum stats_job job)
 {
-  const char *name = atomic_load (&s->instruments[job]);
+  const char *name = atomic_load (&s->counters.calls[job]);
 
   return name ? name : "nothing";
 }

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,75 +19,10 @@
 #include "reopen.h"
 
 /* Enough for every disk that is made, where the kernel does not tell. */
-#define USUAL_ALIGN 4096
+#define USUAL_ALIGN 4096U
 
-/* Each thread has a bounce buffer, as nbdkit's own are not aligned: as large as
- * it has needed so far, up to this.  What is larger is read in pieces.
- */
+/* A longer unaligned read is read in pieces of this many bytes. */
 #define BUFFER_SIZE (256 * 1024)
-
-static pthread_key_t buffer_key;
-static pthread_once_t buffer_once = PTHREAD_ONCE_INIT;
-static bool have_key;
-static _Thread_local size_t buffer_size; /* of this thread's */
-
-static void
-make_key (void)
-{
-  have_key = pthread_key_create (&buffer_key, free) == 0;
-}
-
-/* Instead of "old", whose content nobody needs. */
-static char *
-new_buffer (char *old, size_t size)
-{
-  char *buffer;
-
-  free (old);
-  size = (size + USUAL_ALIGN - 1) / USUAL_ALIGN * USUAL_ALIGN;
-  buffer_size = 0;
-  pthread_setspecific (buffer_key, NULL);
-  buffer = aligned_alloc (USUAL_ALIGN, size);
-  if (buffer == NULL)
-    return NULL;
-  /* So that it is in memory: btrfs reads through the page cache what it cannot
-   * put there at once (a page for each thread, Linux 6.18).
-   */
-  memset (buffer, 0, size);
-  if (pthread_setspecific (buffer_key, buffer) != 0) {
-    free (buffer);
-    errno = ENOMEM;
-    return NULL;
-  }
-  buffer_size = size;
-  return buffer;
-}
-
-/* Of at least so many bytes.  Returns NULL with errno. */
-static char *
-thread_buffer (size_t size)
-{
-  char *buffer;
-
-  pthread_once (&buffer_once, make_key);
-  if (!have_key) {
-    errno = ENOMEM;
-    return NULL;
-  }
-  buffer = pthread_getspecific (buffer_key);
-  return buffer_size >= size ? buffer : new_buffer (buffer, size);
-}
-
-void
-direct_forget_buffer (void)
-{
-  if (!have_key)
-    return;
-  free (pthread_getspecific (buffer_key));
-  buffer_size = 0;
-  pthread_key_delete (buffer_key);
-  have_key = false;
-}
 
 /* ---- the descriptor ---- */
 
@@ -178,20 +112,27 @@ read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)
   size_t length = before + count;
   char *bounce;
   ssize_t r;
+  int err;
 
   length = length > BUFFER_SIZE ? BUFFER_SIZE : (length + mask) & ~mask;
-  bounce = thread_buffer (length);
+  bounce = aligned_alloc (USUAL_ALIGN,
+                          (length + USUAL_ALIGN - 1) & ~(USUAL_ALIGN - 1));
   if (bounce == NULL)
     return -1;
+  /* So that it is in memory: btrfs reads through the page cache what it cannot
+   * put there at once (Linux 6.18).
+   */
+  memset (bounce, 0, length);
   r = pread (d->fd, bounce, length, start);
-  if (r == -1)
-    return -1;
-  if ((size_t) r <= before)
-    return 0;
-  r -= before;
-  if ((size_t) r > count)
+  if (r > 0)
+    r = (size_t) r > before ? r - (ssize_t) before : 0;
+  if (r > (ssize_t) count)
     r = count;
-  memcpy (buf, bounce + before, r);
+  if (r > 0)
+    memcpy (buf, bounce + before, r);
+  err = errno;
+  free (bounce);
+  errno = err;
   return r;
 }
 

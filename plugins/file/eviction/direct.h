@@ -49,7 +49,4 @@ void direct_close (struct direct *d);
 ssize_t direct_read (const struct direct *d, void *buf, size_t count,
                      uint64_t offset);
 
-/* Free what this thread has.  Those of other threads go with them. */
-void direct_forget_buffer (void);
-
 #endif /* FILE_DIRECT_H */

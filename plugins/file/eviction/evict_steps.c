@@ -69,9 +69,9 @@ drop_window_locked (struct evictor *ev, const struct window *w,
 static void
 count_window (struct evictor *ev, const struct window *w)
 {
-  stats_add (ev->config.stats, STATS_WINDOWS, 1);
-  stats_add (ev->config.stats, STATS_WINDOW_REQUESTS, w->requests);
-  stats_add (ev->config.stats, STATS_WINDOW_EXTENTS, w->set.nr);
+  counters_add (ev->config.counters, STATS_WINDOWS, 1);
+  counters_add (ev->config.counters, STATS_WINDOW_REQUESTS, w->requests);
+  counters_add (ev->config.counters, STATS_WINDOW_EXTENTS, w->set.nr);
 }
 
 /* Take into a window of reads the part before it of the first folio of each
@@ -131,6 +131,7 @@ evict_read_locked (struct evictor *ev)
 static int
 wait_for_window_locked (struct evictor *ev, struct window *w)
 {
+  const uint64_t begin = counters_now (ev->config.counters);
   uint64_t bytes;
   size_t next = 0;
   int err = 0, r;
@@ -144,6 +145,7 @@ wait_for_window_locked (struct evictor *ev, struct window *w)
     throttle_return (&ev->throttle, ring_release (&ev->writes, w, bytes));
   }
   throttle_return (&ev->throttle, ring_release (&ev->writes, w, UINT64_MAX));
+  counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
   return err;
 }
 

@@ -92,7 +92,7 @@ sweep_piece_locked (struct evictor *ev, bool spare_ahead)
 void
 evict_begin_sweep (struct evictor *ev, bool all)
 {
-  stats_add (ev->config.stats, STATS_SWEEPS, 1);
+  counters_add (ev->config.counters, STATS_SWEEPS, 1);
   sweep_begin (&ev->sweep, all);
 }
 

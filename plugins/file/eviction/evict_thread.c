@@ -70,9 +70,9 @@ report_calls (struct evictor *ev)
   const char *counts = pagecache_counts_by (ev->config.pages);
   const char *reads = ev->config.reads_by;
 
-  stats_set_instrument (ev->config.stats, STATS_WAITS_BY, waits);
-  stats_set_instrument (ev->config.stats, STATS_COUNTS_BY, counts);
-  stats_set_instrument (ev->config.stats, STATS_READS_BY, reads);
+  counters_set_call (ev->config.counters, STATS_WAITS_BY, waits);
+  counters_set_call (ev->config.counters, STATS_COUNTS_BY, counts);
+  counters_set_call (ev->config.counters, STATS_READS_BY, reads);
   if (file_debug_evict)
     nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", ev->name, waits,
                   counts ? counts : "nothing", reads);

@@ -52,7 +52,7 @@ init (struct evictor *ev)
     .name = ev->name,
     .pages = config->pages,
     .errors = config->errors,
-    .stats = config->stats,
+    .counters = config->counters,
     .seen = wberr_seen_now (config->errors),
   };
 }
@@ -343,7 +343,7 @@ pace_locked (struct evictor *ev, uint64_t bytes)
 static void
 get_credit_locked (struct evictor *ev, uint64_t bytes)
 {
-  const uint64_t begin = stats_now (ev->config.stats);
+  const uint64_t begin = counters_now (ev->config.counters);
   struct throttle *t = &ev->throttle;
   bool waited = throttle_is_paced (t, bytes) && pace_locked (ev, bytes);
 
@@ -354,7 +354,7 @@ get_credit_locked (struct evictor *ev, uint64_t bytes)
     lock_take (&ev->lock);
   }
   if (waited)
-    stats_add_time (ev->config.stats, STATS_HELD_BACK, begin);
+    counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
 }
 
 /* Add what is about to be written to the ring of writes, and pin its window.

@@ -35,18 +35,18 @@
 
 #include "extent_set.h"
 #include "pagecache.h"
-#include "stats.h"
+#include "counters.h"
 #include "wberr.h"
 
 struct evictor;
 
 struct evictor_config {
-  unsigned windows;     /* of a ring, if no other disk is busy */
-  uint64_t window_size; /* bytes, the same */
-  uint64_t read_ahead;  /* the device's, in bytes */
-  bool preserve;        /* leave what was resident before */
-  struct stats *stats;  /* to count in, with its own atomics, or NULL */
-  const char *reads_by; /* how the disk is read, for statistics */
+  unsigned windows;          /* of a ring, if no other disk is busy */
+  uint64_t window_size;      /* bytes, the same */
+  uint64_t read_ahead;       /* the device's, in bytes */
+  bool preserve;             /* leave what was resident before */
+  struct counters *counters; /* atomic; may be NULL */
+  const char *reads_by;      /* how the disk is read, for statistics */
   /* These two outlive the evictor. */
   const struct pagecache *pages; /* which kernel calls work */
   struct wberr *errors;          /* has its own locks */

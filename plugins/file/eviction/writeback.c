@@ -52,7 +52,7 @@ report (struct writeback *wb, int err, const struct extent *e)
 {
   static const char then[] = "the next flush of every client will report it";
 
-  stats_add (wb->stats, STATS_WRITEBACK_ERRORS, 1);
+  counters_add (wb->counters, STATS_WRITEBACK_ERRORS, 1);
   errno = err;
   if (e)
     nbdkit_error ("%s: writing back %" PRIu64 " bytes at offset %" PRIu64
@@ -167,7 +167,7 @@ writeback_drop (struct writeback *wb, const struct extent_set *s)
 {
   size_t i;
 
-  stats_add (wb->stats, STATS_EVICTED_BYTES, s->bytes);
+  counters_add (wb->counters, STATS_EVICTED_BYTES, s->bytes);
   for (i = 0; i < s->nr; i++)
     pagecache_drop (wb->fd, s->v[i].offset, s->v[i].length);
 }

@@ -13,7 +13,7 @@
 #include "extent_set.h"
 #include "pagecache.h"
 #include "ring.h"
-#include "stats.h"
+#include "counters.h"
 #include "wberr.h"
 
 /* -D file.evict=1 */
@@ -26,9 +26,9 @@ struct writeback {
   int fd; /* the evictor's own descriptor */
   const char *name;
   const struct pagecache *pages;
-  struct wberr *errors;   /* has its own locks */
-  struct stats *stats;    /* has its own atomics; may be NULL */
-  struct wberr_seen seen; /* errors that the evictor knows of */
+  struct wberr *errors;      /* has its own locks */
+  struct counters *counters; /* atomic; may be NULL */
+  struct wberr_seen seen;    /* errors that the evictor knows of */
 };
 
 /* Start to write a sealed window. */
