@@ -46,12 +46,11 @@ struct disk {
   struct stats *stats;   /* has its own atomics; NULL = none wanted */
   struct extent_map map; /* has its own lock and atomics */
   struct pagecache pages;
-  bool direct_is_exact;       /* O_DIRECT never uses the page cache; constant */
-  atomic_uint direct_reads;   /* with cache=none */
-  atomic_int suspected_reads; /* direct reads to come that may bring some in */
-  atomic_bool direct_leaks;   /* it was seen to bring pages in */
-  struct wberr errors;        /* has its own locks */
-  struct evictor *evictor;    /* has its own lock; NULL = no eviction */
+  bool direct_is_exact;     /* O_DIRECT never uses the page cache; constant */
+  atomic_uint direct_reads; /* with cache=none */
+  atomic_uint direct_leaks; /* direct reads that brought pages in */
+  struct wberr errors;      /* has its own locks */
+  struct evictor *evictor;  /* has its own lock; NULL = no eviction */
 };
 
 /* The disk that "fd" is open on, counted, and shared with all other connections

@@ -77,12 +77,22 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
  */
 #define COMPRESSED_UNIT (128 * 1024)
 
-/* Reads after one that brought something in that are suspected to do so, too.
+/* A direct read brought pages in, or another process did at that moment; not
+ * twice, so the second time it was the read.
  */
-#define SUSPECTED_READS 16
+static void
+log_leak (struct disk *d)
+{
+  if (atomic_fetch_add (&d->direct_leaks, 1) == 1)
+    nbdkit_error ("%s: cache=preserve: the file system reads this file through "
+                  "the page cache, although it was told not to (is it "
+                  "compressed?): what it reads is dropped, but what it reads "
+                  "ahead may stay in memory",
+                  d->name);
+}
 
-/* Read [offset, offset+count), of which [start, start+length) may come into
- * memory: what was not there before is ours to drop.
+/* Read [offset, offset+count), which may bring pages of [start, start+length)
+ * into memory: those that were not there before are dropped.
  */
 static int
 read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
@@ -93,35 +103,19 @@ read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   int r, err;
 
   evictor_read_begins (ev, &ours, start, length);
-  r = direct ? read_all (c, buf, count, offset, true) : -1;
-  /* Before a direct read the kernel writes back what it has of the range.  If
-   * that fails it is no error of the read: memory still has the data.
-   */
-  if (r == -1)
-    r = read_fully (c, buf, count, offset);
+  r = direct ? read_all (c, buf, count, offset, true)
+             : read_fully (c, buf, count, offset);
   err = errno;
-  evictor_read_ends (ev, &ours);
+  if (evictor_read_ends (ev, &ours) && direct)
+    log_leak (c->disk);
   errno = err;
   return r;
 }
 
-/* A direct read brought pages in, or somebody else did at that moment. */
-static void
-suspect (struct disk *d)
-{
-  /* Not for the first time: it is the reads. */
-  if (atomic_exchange (&d->suspected_reads, SUSPECTED_READS) > 0 &&
-      !atomic_exchange (&d->direct_leaks, true))
-    nbdkit_error ("%s: cache=preserve: the file system reads this file through "
-                  "the page cache, although it was told not to (is it "
-                  "compressed?): what it reads is dropped, but what it reads "
-                  "ahead may stay in memory",
-                  d->name);
-}
-
-/* Past the page cache.  Of files that are compressed or encrypted, say, some
- * file systems read through it what they were told to read past it: then it is
- * claimed.
+/* Past the page cache.  Some file systems read compressed or encrypted files
+ * through it all the same: what that brings in is dropped.  Before a direct
+ * read the kernel writes back what it has of the range.  If that fails it is no
+ * error of the read: memory still has the data.
  */
 static int
 read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
@@ -129,27 +123,15 @@ read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
   const uint64_t start = offset / COMPRESSED_UNIT * COMPRESSED_UNIT;
   const uint64_t units = (offset + count - start + COMPRESSED_UNIT - 1) /
                          COMPRESSED_UNIT;
-  struct disk *d = c->disk;
-  int64_t before = pagecache_count (&d->pages, c->fd, offset, count), after;
-  bool claimed = atomic_load (&d->suspected_reads) > 0;
   int r;
 
-  if (claimed)
+  if (c->disk->direct_is_exact)
+    r = read_all (c, buf, count, offset, true);
+  else
     r = read_claimed (c, buf, count, offset, start, units * COMPRESSED_UNIT,
                       true);
-  else
-    r = read_all (c, buf, count, offset, true);
-  if (r == -1 && !claimed)
-    return read_claimed (c, buf, count, offset, offset, count, false);
-  if (r == -1 || before == -1)
-    return r;
-
-  after = pagecache_count (&d->pages, c->fd, offset, count);
-  if (after > before)
-    suspect (d);
-  else if (claimed && !atomic_load (&d->direct_leaks))
-    atomic_fetch_sub (&d->suspected_reads, 1);
-  return 0;
+  return r == 0 ? 0
+                : read_claimed (c, buf, count, offset, offset, count, false);
 }
 
 /* Past the page cache, but for what may be nowhere else than there. */

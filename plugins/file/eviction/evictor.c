@@ -301,22 +301,31 @@ evictor_read_begins (struct evictor *ev, struct extent_set *ours,
   extent_set_free (&others);
 }
 
-void
+bool
 evictor_read_ends (struct evictor *ev, struct extent_set *ours)
 {
-  bool sealed = false;
+  struct extent_set resident;
+  bool sealed = false, came_in;
   size_t i;
 
+  extent_set_init (&resident, MAX_KEPT);
+  came_in = extent_set_copy (&resident, ours) == -1 ||
+            pagecache_subtract_missing (ev->config.pages, ev->fd, &resident) ==
+              -1 ||
+            resident.nr > 0;
   lock_take (&ev->lock);
   if (evict_thread_use_locked (ev)) {
-    for (i = 0; i < ours->nr; i++)
-      sealed |= evict_add_read_locked (ev, ours->v[i].offset,
-                                       ours->v[i].length);
+    extent_set_subtract (&ev->preserve.ours, ours);
+    for (i = 0; i < resident.nr; i++)
+      sealed |= evict_add_read_locked (ev, resident.v[i].offset,
+                                       resident.v[i].length);
   }
   if (sealed)
     evict_thread_wake_locked (ev);
   evictor_unlock (ev);
+  extent_set_free (&resident);
   extent_set_free (ours);
+  return came_in;
 }
 
 /* ---- writing ---- */

@@ -117,10 +117,11 @@ void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
 /* With preserve, around a read of [offset, offset+length) that brings pages
  * into the page cache, or may do so: those that are ours are dropped in their
  * turn. "ours" belongs to the request's thread.  length > 0.
+ * evictor_read_ends returns whether pages came in, or that is not known.
  */
 void evictor_read_begins (struct evictor *ev, struct extent_set *ours,
                           uint64_t offset, uint64_t length);
-void evictor_read_ends (struct evictor *ev, struct extent_set *ours);
+bool evictor_read_ends (struct evictor *ev, struct extent_set *ours);
 
 /* Whether memory has, or may have, something at "offset" that the disk has not:
  * it is being written, or was and is not known to be on the disk.  The answer
