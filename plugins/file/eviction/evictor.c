@@ -305,21 +305,21 @@ bool
 evictor_read_ends (struct evictor *ev, struct extent_set *ours)
 {
   struct extent_set resident;
-  bool sealed = false, came_in;
+  bool sealed = false, known, came_in;
   size_t i;
 
   extent_set_init (&resident, MAX_KEPT);
-  came_in = extent_set_copy (&resident, ours) == -1 ||
-            pagecache_subtract_missing (ev->config.pages, ev->fd, &resident) ==
-              -1 ||
-            resident.nr > 0;
+  known = extent_set_copy (&resident, ours) == 0 &&
+          pagecache_subtract_missing (ev->config.pages, ev->fd, &resident) == 0;
+  came_in = !known || resident.nr > 0;
   lock_take (&ev->lock);
-  if (evict_thread_use_locked (ev)) {
+  if (known) { /* what did not come in is nobody's */
+    extent_set_subtract (ours, &resident);
     extent_set_subtract (&ev->preserve.ours, ours);
-    for (i = 0; i < resident.nr; i++)
-      sealed |= evict_add_read_locked (ev, resident.v[i].offset,
-                                       resident.v[i].length);
   }
+  for (i = 0; evict_thread_use_locked (ev) && i < resident.nr; i++)
+    sealed |= evict_add_read_locked (ev, resident.v[i].offset,
+                                     resident.v[i].length);
   if (sealed)
     evict_thread_wake_locked (ev);
   evictor_unlock (ev);
