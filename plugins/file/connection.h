@@ -34,7 +34,7 @@ struct connection {
   bool writable;
   struct disk *disk;          /* holds one reference */
   struct direct direct;       /* opened when first needed */
-  struct wberr_client errors; /* that this connection was told of */
+  struct wberr_client errors; /* reported to this connection */
   atomic_bool reads;          /* has read, and was counted as a reader */
   /* Regions that were read last, counted from 1: each has one slot. */
   _Atomic uint32_t recent[STREAM_REGIONS];
@@ -89,9 +89,9 @@ struct fua {
   struct wberr_seen begun; /* errors recorded before */
 };
 
-/* Around a request with FUA.  When it was done, connection_fua_ends puts it on
- * the disk, unless the request has failed already.  Returns 0, or -1 with
- * nbdkit_error called and errno set.
+/* Around a request with FUA.  connection_fua_ends syncs its data, unless the
+ * request has failed already.  Returns 0, or -1 with nbdkit_error called and
+ * errno set.
  */
 void connection_fua_begins (struct connection *c, struct fua *fua);
 int connection_fua_ends (struct connection *c, struct fua *fua, bool failed);

@@ -14,8 +14,8 @@
 /* Of device "dev", which is a block device's number or a file's st_dev. */
 bool device_is_rotational (dev_t dev);
 
-/* Bytes that the kernel reads ahead; 4 MiB where it does not tell, which is
- * what btrfs, which hides its device, uses at least.
+/* Bytes that the kernel reads ahead; 4 MiB where the value is not available:
+ * btrfs hides its device, and reads ahead at least 4 MiB.
  */
 uint64_t device_read_ahead (dev_t dev);
 

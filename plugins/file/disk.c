@@ -212,7 +212,9 @@ add_evictor (struct disk *d, int fd, dev_t dev)
 
 /* ---- opening and closing ---- */
 
-/* No client was told of a failed write: remember that for the next one. */
+/* If no flush has failed for a writeback error, remember it for the next
+ * client.
+ */
 static void
 remember_unreported (struct disk *d)
 {
@@ -316,7 +318,7 @@ disk_get (int fd, bool shared, const char *name, const char *path)
     return d;
 
   /* Made without the lock, as it asks the kernel many things.  If another
-   * connection makes the same disk meanwhile, the first to register wins.
+   * connection makes the same disk in the meantime, the first to register wins.
    */
   d = disk_new (fd, shared, name, path, &id, magic);
   if (d == NULL)
@@ -361,9 +363,9 @@ put (struct disk *d)
   return done;
 }
 
-/* A disk is emptied before it leaves the registry.  Who opens the file
- * meanwhile gets the same disk: another one with an evictor of its own would
- * take pages of the first for somebody else's, and leave them.
+/* A disk is emptied before it leaves the registry.  A client that opens the
+ * file in the meantime gets the same disk: another one with an evictor of its
+ * own would take pages of the first for another process's, and leave them.
  */
 void
 disk_put (struct disk *d)

@@ -285,7 +285,7 @@ open_source (const char *export_name, bool readonly, struct exported *e)
   }
 }
 
-/* What the source is called: "/srv/nbd", "fd 7", "dirfd 7".  The caller frees
+/* The source's name: "/srv/nbd", "fd 7", "dirfd 7".  The caller frees
  * it.  Returns NULL without memory.
  */
 static char *

@@ -28,8 +28,8 @@ struct exported {
 /* Open the file that the client asks for.  With dir= and dirfd= this is the
  * export name of the connection, which is then the only name in messages:
  * since nbdkit 1.42 clients receive the text of nbdkit_error.  With file= and
- * fd= nothing is asked of the connection: since nbdkit 1.44 the ext2 filter
- * opens the plugin without one.
+ * fd= the connection is not used: since nbdkit 1.44 the ext2 filter opens the
+ * plugin without one.
  *
  * Never blocks, except on a lease of another process.  The file description is
  * not shared with anything where that is possible.  Returns 0, or -1 with

@@ -8,13 +8,13 @@
  * Promise: block status takes time linear in the number of extents.  Without
  * the map, 8 GiB allocated on tmpfs take 2.0 s instead of 0.05 (Linux 6.18).
  *
- * What is known belongs to one state of the file: a time in which nothing was
- * written to it, neither through this server, which counts its changes, nor by
- * others, which shows in the file's ctime, size and blocks.
+ * The runs belong to one state of the file: a time in which nothing was written
+ * to it, neither through this server, which counts its changes, nor by other
+ * processes, which shows in the file's ctime, size and blocks.
  *
  * The map is only a hint: another process may be in the middle of a write,
  * whose ctime is from when it began.  Data that has become a hole does no harm.
- * A hole must be confirmed by the kernel before a client is told, see
+ * The kernel must confirm a hole before it is reported to a client, see
  * extents.c.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -33,10 +33,10 @@
 
 #include "eviction/extent_set.h"
 
-/* What tells one state of a file from the next. */
+/* Equal in one state of a file, and different in the next. */
 struct file_state {
-  bool changing;         /* a change is in progress: good for nothing */
-  uint64_t changes;      /* writes, zeroes and trims through us so far */
+  bool changing;         /* a change is in progress: not usable */
+  uint64_t changes;      /* writes, zeroes and trims of this server */
   struct timespec ctime; /* these three: from fstat */
   off_t size;            /* bytes */
   blkcnt_t blocks;

@@ -136,7 +136,7 @@ is_hole (struct connection *c, uint64_t offset, uint64_t end)
          nothing_stored (c->fd, start, length);
 }
 
-/* ---- whether the kernel knows its holes ---- */
+/* ---- overlayfs ---- */
 
 /* Overlayfs passes SEEK_DATA to the file in its upper layer.  If that is FUSE
  * with the writeback cache (virtiofs too), its server does not have what is
@@ -163,8 +163,8 @@ struct query {
   uint64_t limit;          /* end of what was asked about */
 };
 
-/* What is left of the hole [offset, *end) if the file was truncated since the
- * query began: the kernel calls all that is past the end of a file a hole.  A
+/* Check the hole [offset, *end) once more, as the file may have been truncated
+ * since the query began: the kernel reports a hole past the end of a file.  A
  * client must read there, to see the error.  Returns RUN_HOLE with *end where
  * the hole ends now, RUN_DATA if nothing is left, or RUN_UNKNOWN with
  * nbdkit_error called and errno set.

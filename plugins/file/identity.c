@@ -34,7 +34,7 @@ ask_for_handle (int fd, struct identity *id)
   return true;
 }
 
-/* File systems of the local machine that number their inodes themselves. */
+/* Local file systems that assign their own inode numbers. */
 static bool
 has_unique_numbers (uint32_t magic)
 {

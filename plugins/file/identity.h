@@ -3,8 +3,8 @@
  * Equal device and inode numbers do not prove it: FUSE file systems that pass
  * through several others show different files with equal numbers (bindfs, Linux
  * 6.18), and so may 9p, CIFS and NFS.  A file handle (name_to_handle_at(2))
- * proves it.  Where there is none, only the numbers of file systems that are
- * known to be unique are believed, and any other file equals no other one.
+ * proves it.  Without a handle, the numbers count only on file systems that are
+ * known to keep them unique, and any other file equals no other one.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

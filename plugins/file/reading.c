@@ -77,22 +77,22 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
  */
 #define COMPRESSED_UNIT (128 * 1024)
 
-/* A direct read brought pages in, or another process did at that moment; not
- * twice, so the second time it was the read.
+/* A direct read brought pages in, or another process did at that moment.  The
+ * second time it was the direct read.
  */
 static void
 log_leak (struct disk *d)
 {
   if (atomic_fetch_add (&d->direct_leaks, 1) == 1)
     nbdkit_error ("%s: cache=preserve: the file system reads this file through "
-                  "the page cache, although it was told not to (is it "
-                  "compressed?): what it reads is dropped, but what it reads "
-                  "ahead may stay in memory",
+                  "the page cache in spite of O_DIRECT (is it compressed?): "
+                  "the pages that it reads are dropped, but its readahead "
+                  "may stay in memory; use cache=none",
                   d->name);
 }
 
 /* Read [offset, offset+count), which may bring pages of [start, start+length)
- * into memory: those that were not there before are dropped.
+ * into memory: pages that were not there before are dropped.
  */
 static int
 read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
@@ -113,9 +113,9 @@ read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
 }
 
 /* Past the page cache.  Some file systems read compressed or encrypted files
- * through it all the same: what that brings in is dropped.  Before a direct
- * read the kernel writes back what it has of the range.  If that fails it is no
- * error of the read: memory still has the data.
+ * through it all the same: the pages that come in are dropped.  Before a direct
+ * read the kernel writes back the dirty pages of the range.  If that fails, the
+ * read does not fail: memory still has the data.
  */
 static int
 read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
@@ -134,7 +134,7 @@ read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
                 : read_claimed (c, buf, count, offset, offset, count, false);
 }
 
-/* Past the page cache, but for what may be nowhere else than there. */
+/* Past the page cache, except for pages that may be newer than the disk. */
 static int
 read_preserving (struct connection *c, char *buf, uint32_t count,
                  uint64_t offset)

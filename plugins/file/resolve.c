@@ -24,7 +24,7 @@ call_openat2 (int dirfd, const char *name, int flags, int resolve)
   const struct open_how how = { .flags = flags, .resolve = resolve };
   int fd;
 
-  /* EAGAIN: something was renamed meanwhile, and the kernel cannot tell
+  /* EAGAIN: something was renamed during the call, and the kernel cannot tell
    * whether the name still is beneath the folder.
    */
   do

@@ -292,7 +292,8 @@ stats_open (const char *name, enum stats_format as, int seconds)
   interval = seconds;
   opened_as = geteuid ();
   listen_to_signal ();
-  /* Now, so that nbdkit does not start with a wrong name or folder. */
+  /* Write once now, so that nbdkit does not start with a wrong name or folder.
+   */
   return is_log () ? 0 : replace_file ();
 }
 
@@ -302,7 +303,7 @@ wait_until_asked (struct timespec *next)
 {
   if (interval == 0)
     sem_wait (&asked);
-  /* Intervals that passed while a file was written are left out. */
+  /* Skip intervals that passed while a file was written. */
   else if (sem_clockwait (&asked, CLOCK_MONOTONIC, next) == -1 &&
            errno == ETIMEDOUT)
     do

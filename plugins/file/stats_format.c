@@ -15,7 +15,7 @@
 #include "options.h"
 #include "stats_format.h"
 
-/* What each begins with, which shows that a file may be replaced. */
+/* The first bytes of each format, which show that a file may be replaced. */
 static const char *const heads[] = {
   [STATS_TEXT] = "Statistics of nbdkit's file plugin",
   [STATS_JSON] = "{\"statistics\": \"nbdkit-file-plugin\"",
@@ -186,8 +186,8 @@ instrument (const struct stats *s, enum stats_job job)
   return name ? name : "nothing";
 }
 
-/* The name as it is, and not as escape_name returns it, but bytes that are not
- * UTF-8 become U+FFFD.
+/* Write the name unescaped, unlike escape_name.  Bytes that are not UTF-8
+ * become U+FFFD.
  */
 static void
 write_json_string (FILE *out, const char *p)

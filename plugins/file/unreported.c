@@ -1,5 +1,5 @@
-/* Unreported errors: of disks that were closed before any client was told that
- * a writeback had failed.
+/* Unreported errors: writeback errors of disks that were closed before any
+ * flush had failed for them.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -28,7 +28,7 @@ struct unreported {
   char name[]; /* for the log */
 };
 
-/* Oldest first.  The lock guards the list and is held for nothing that blocks.
+/* Oldest first.  The lock guards the list.  No call blocks while it is held.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static TAILQ_HEAD (, unreported) all = TAILQ_HEAD_INITIALIZER (all);
@@ -45,8 +45,8 @@ static void
 forget (const char *name, int err)
 {
   errno = err;
-  nbdkit_error ("%s: no client can be told any more that an earlier write "
-                "failed: %m: check its data",
+  nbdkit_error ("%s: an earlier write failed: %m: too many such files to "
+                "report it to the next client: check the data",
                 name);
 }
 

@@ -1,6 +1,6 @@
-/* Unreported errors: of disks that were closed before any client was told that
- * a writeback had failed.  The first flush after the disk is opened again fails
- * for it.
+/* Unreported errors: writeback errors of disks that were closed before any
+ * flush had failed for them.  The first flush after the disk is opened again
+ * fails.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -23,7 +23,7 @@ void unreported_add (const struct identity *id, const char *name, int err);
  */
 int unreported_take (const struct identity *id);
 
-/* Forget all.  No other thread may use them any more. */
+/* Forget all of them.  No other thread may call these functions any more. */
 void unreported_forget_all (void);
 
 #endif /* FILE_UNREPORTED_H */

@@ -1,8 +1,8 @@
 /* Zeroing and trimming a range, by a ladder of methods, best first.
  *
  * Whether a method works depends on the file system, the device and the
- * kernel, and only trying tells.  One that is not supported is taken off
- * the disk's ladder for good.  The last rung, writing zeroes, always works:
+ * kernel, and only trying shows.  One that is not supported is taken off
+ * the disk's ladder permanently.  The last rung, writing zeroes, always works:
  * it is not left to nbdkit, which before 1.44.1 writes each 64 MiB of a
  * longer range to the same place.
  *

@@ -29,8 +29,8 @@
 enum { NOT_TRIED, OPENING, NONE, OPEN }; /* state */
 
 /* Ask the kernel for the alignment of direct I/O (Linux 6.1; ext4, XFS, f2fs,
- * block devices).  Returns false if it does not tell.  An alignment of 0 means
- * that this file has no direct I/O: it is encrypted, say.
+ * block devices).  Returns false if it is not reported.  An alignment of 0
+ * means that this file has no direct I/O: it is encrypted, say.
  */
 static bool
 ask_alignment (int fd, uint32_t *memory, uint32_t *offset)

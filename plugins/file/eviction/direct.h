@@ -1,8 +1,8 @@
 /* Reading past the page cache: alignment and bounce buffers.
  *
  * A direct read leaves the page cache as it is: pages that are there stay, and
- * none come in.  What of the range is dirty there is written back first, so it
- * sees what was written.
+ * none come in.  The kernel writes back dirty pages of the range first, so the
+ * read returns what was written.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

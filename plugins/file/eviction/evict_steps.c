@@ -1,4 +1,4 @@
-/* The steps of the evictor's thread: what is done next, and doing it.
+/* The steps of the evictor's thread: choosing the next one, and taking it.
  *
  * The lock is held between steps, and released around system calls.
  *
@@ -32,8 +32,8 @@ log_overflow_locked (struct evictor *ev)
   lock_take (&ev->lock);
 }
 
-/* With preserve, what of a set is still in memory, because it is in a folio
- * that spans windows, is the plugin's, but in no window.
+/* With preserve, remember the pages of a set that are still resident.  Their
+ * folio spans windows, so they are the plugin's but in no window.
  */
 static void
 remember_left_locked (struct evictor *ev, const struct extent_set *set)
@@ -58,7 +58,7 @@ drop_window_locked (struct evictor *ev, const struct window *w,
 {
   log_overflow_locked (ev);
   evictor_unlock (ev);
-  if (!w->started) /* which has logged it */
+  if (!w->started) /* starting it has logged it */
     writeback_debug (&ev->wb, "sealed", kind, w);
   writeback_drop (&ev->wb, &w->set);
   writeback_debug (&ev->wb, "evicted", kind, w);
@@ -93,14 +93,14 @@ widen_to_folios (struct extent_set *s)
 
     if (e.length >= STREAM_EXTENT && start < e.offset)
       extent_set_add (s, start, e.offset - start);
-    /* It may have swallowed extents before it. */
+    /* The widened extent may have merged with extents before it. */
     i = extent_set_find (s, extent_end (&e) - 1) + 1;
   }
 }
 
-/* Take out of the set of a window what must not be dropped.  With preserve,
- * what is the plugin's and stays only because nothing may be dropped now is
- * remembered.
+/* Take out of the set of a window the pages that must not be dropped.  With
+ * preserve, remember the plugin's pages that stay only because nothing may be
+ * dropped now.
  */
 static void
 subtract_kept_locked (struct evictor *ev, struct extent_set *set,
@@ -119,14 +119,14 @@ evict_read_locked (struct evictor *ev)
   count_window (ev, w);
   if (!ev->config.preserve)
     widen_to_folios (&w->set);
-  /* What is also being written is dropped with its own window. */
+  /* Pages that are also being written are dropped with that window. */
   subtract_kept_locked (ev, &w->set, NULL);
   drop_window_locked (ev, w, "read");
   ring_give_back (&ev->reads, w);
 }
 
-/* Wait until the set of a window that was taken is on the disk, and return its
- * credit piece by piece.  Returns 0 or an errno value.
+/* Wait until the set of a taken window is on the disk, and return its credit
+ * piece by piece.  Returns 0 or an errno value.
  */
 static int
 wait_for_window_locked (struct evictor *ev, struct window *w)
@@ -149,10 +149,11 @@ wait_for_window_locked (struct evictor *ev, struct window *w)
   return err;
 }
 
-/* What of a window that was waited for may be dropped.  errseq_t reports that
- * something failed, not what: every window begun before an error was recorded
- * may have failed.  "all" is what it held before anything was taken out: if a
- * page was written again since, another part of it may be what has failed.
+/* Decide which pages of a window may be dropped after its writeback.  errseq_t
+ * reports that something failed, not what.  So treat every window begun before
+ * the error was recorded as failed.  "all" is the window's set before ranges
+ * were taken out: the failed block of a page that was written again since may
+ * be another one.
  */
 static void
 settle_locked (struct evictor *ev, struct window *w,
@@ -219,8 +220,8 @@ is_over_half (const struct evictor *ev, const struct ring *r)
          ring_sealed_bytes (r) > throttle_share (&ev->throttle) / 2;
 }
 
-/* Readers may fill their ring all the time: writers have their turn, and so
- * have sweeps, without which readahead that no request used adds up.
+/* Readers may fill their ring all the time, so writers and sweeps have turns of
+ * their own.  Without sweeps, readahead that no request used adds up.
  */
 enum step
 evict_next_step_locked (struct evictor *ev)
@@ -289,7 +290,7 @@ evict_step_locked (struct evictor *ev)
 
 /* ---- adding ---- */
 
-/* No window is larger than its share of what the rings may hold now. */
+/* No window is larger than its share of the ring's present limit. */
 static void
 size_windows (struct evictor *ev)
 {
@@ -344,7 +345,7 @@ evict_add_read_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 /* ---- emptying ---- */
 
 /* Large folios that span windows could not be dropped with any of them.  So
- * first, all that is together is dropped together.
+ * first drop adjacent ranges together.
  */
 static void
 drop_ours_locked (struct evictor *ev)
@@ -364,8 +365,8 @@ drop_ours_locked (struct evictor *ev)
   extent_set_free (&safe);
 }
 
-/* Without memory to record a write, nothing was dropped.  Once all is on the
- * disk that is no longer needed.
+/* A write could not be recorded for want of memory, so nothing was dropped.
+ * Once all data is on the disk, pages may be dropped again.
  */
 static void
 sync_unrecorded_locked (struct evictor *ev)
@@ -395,7 +396,7 @@ evict_rings_locked (struct evictor *ev)
   ring_seal (&ev->writes);
   ring_seal (&ev->reads);
 
-  /* Not windows that are sealed from now on: a disk that is busy again would
+  /* Skip windows that are sealed from now on: a disk that is busy again would
    * keep the thread here.
    */
   last = ev->writes.serial;

@@ -24,7 +24,8 @@
  */
 #define WINDOWS_PER_COUNT 2
 
-/* What stayed when it was swept is tried again, a bit sooner with each count.
+/* The number of counts after which pages that stayed when swept are tried
+ * again; their allowance shrinks with each count.
  */
 #define COUNTS_PER_TRY 4096
 
@@ -33,9 +34,9 @@
  */
 #define SWEEP_NS (20 * UINT64_C (1000000))
 
-/* Add to "spared" what readers may be reading, or be about to read: around what
- * was read in sequence just now, the reads in progress, which end in any order,
- * and after it the readahead in flight.  Returns as extent_set_add.
+/* Add to "spared" the ranges that readers may be reading or about to read:
+ * around the latest sequential reads, the reads in progress, which end in any
+ * order, and after them the readahead in flight.  Returns as extent_set_add.
  */
 static int
 spare_readahead (struct evictor *ev, struct extent_set *spared)
@@ -60,9 +61,9 @@ spare_readahead (struct evictor *ev, struct extent_set *spared)
   return 0;
 }
 
-/* Make the empty set "spared" of all that a sweep must not drop.  Returns -1 if
- * it must drop nothing: with preserve, the plugin's pages are known without a
- * sweep.
+/* Fill the empty set "spared" with the ranges that a sweep must not drop.
+ * Returns -1 if the sweep must drop nothing: with preserve, the plugin's pages
+ * are known without a sweep.
  */
 static int
 find_spared (struct evictor *ev, struct extent_set *spared, bool readahead)
@@ -110,9 +111,9 @@ count_resident_locked (struct evictor *ev)
   return resident;
 }
 
-/* The bytes that may be resident: what is in windows or about to be, what has
- * failed, and the readahead of every reader, which the kernel may double; and a
- * bit more, as the count is a moment older.
+/* The bytes that may be resident: windows, requests in progress, failed ranges,
+ * and the readahead of every reader, which the kernel may double; and a bit
+ * more, as the count is a moment older.
  */
 static uint64_t
 allowance (struct evictor *ev)
@@ -148,8 +149,8 @@ evict_count_and_sweep_locked (struct evictor *ev)
   lock_take (&ev->lock);
 }
 
-/* What stays although it was swept, because others map it, is allowed from now
- * on; but not what may be readahead, which is allowed already.
+/* Allow pages that stay although they were swept, because other processes map
+ * them, from now on; but not readahead, which is allowed already.
  */
 static void
 end_of_sweep_locked (struct evictor *ev)

@@ -26,8 +26,8 @@
 #define QUIET_TICKS 25
 #define FLUSHED_TICKS 1
 
-/* If pages stay because others use them, an idle disk is emptied again after 1
- * tick, 2, 4, ... and then left alone until it is closed.
+/* If pages stay because other processes use them, the disk is emptied again
+ * after 1 tick, 2, 4, ... and then left alone until it is closed.
  */
 #define IDLE_ATTEMPTS 6
 
@@ -41,8 +41,9 @@
 
 /* ---- emptying ---- */
 
-/* Bytes of the plugin's pages that are still in memory (more than 0, if that is
- * not known exactly), or -1 if they cannot be counted.  Releases the lock.
+/* Bytes of the plugin's pages that are still resident (any number above 0 if
+ * the exact one is not known), or -1 if they cannot be counted.  Releases the
+ * lock.
  */
 static int64_t
 count_left_locked (struct evictor *ev)
@@ -78,8 +79,8 @@ report_calls (struct evictor *ev)
                   counts ? counts : "nothing", reads);
 }
 
-/* Leave nothing of the disk in memory, unless there is a request.  Returns how
- * many bytes stay, as count_left_locked.  Releases the lock.
+/* Drop all pages of the disk, unless there is a request.  Returns the bytes
+ * that stay, as count_left_locked.  Releases the lock.
  */
 static int64_t
 empty_locked (struct evictor *ev)
@@ -130,8 +131,9 @@ empty_idle_locked (struct evictor *ev)
   return false;
 }
 
-/* A closer waits.  Returns when nothing is left, when a request was made, after
- * which somebody else will close the disk, or when it took too long.
+/* Empty the disk for a closer.  Returns when no page is left, when a request
+ * was made, after which another caller closes the disk, or after the time
+ * limit.
  */
 static void
 drain_locked (struct evictor *ev)
@@ -158,8 +160,8 @@ drain_locked (struct evictor *ev)
 
 /* ---- the loop ---- */
 
-/* Wait until there may be something to do, for a tick at most: others may have
- * become busy, which makes this disk's share of memory smaller.
+/* Wait for work, for a tick at most: if other disks have become busy, this
+ * disk's share of memory is smaller.
  */
 static void
 wait_locked (struct evictor *ev)
@@ -197,9 +199,9 @@ run (void *arg)
   return NULL;
 }
 
-/* ---- what others call ---- */
+/* ---- calls of the other files ---- */
 
-/* One that has ended returns at once when it is joined, and starting one does
+/* Joining a thread that has ended does not block, and starting a thread does
  * not wait for a disk.
  */
 static bool

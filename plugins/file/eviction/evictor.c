@@ -75,10 +75,10 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   return ev;
 }
 
-/* Drop all of the file, where there is no thread that would: each request has
- * evicted what it had used, but readahead is left; or there was no request, but
- * a server that was killed may have left pages.  With preserve, or if something
- * failed, all stays.
+/* Drop the whole file where no thread does it.  Each request has evicted the
+ * pages that it used, but readahead is left; or there was no request, but a
+ * killed server may have left pages.  With preserve, or after a writeback
+ * error, all pages stay.
  */
 static void
 drop_file (struct evictor *ev)
@@ -223,16 +223,16 @@ evictor_may_have_newer (struct evictor *ev, uint64_t offset, uint64_t length)
   return newer;
 }
 
-/* ---- cache=preserve: whose pages ---- */
+/* ---- cache=preserve: page ownership ---- */
 
-/* Times that the kernel is asked at most, if windows are being dropped. */
+/* The most queries for one set, if windows are dropped during each. */
 #define MOST_QUESTIONS 16
 
-/* Find out which part of a set belongs to other processes: it is resident, and
- * not because of the plugin.  Between the question and the kernel's answer
- * another request may bring it in, which then counts as the plugin's, or a
- * window may be dropped; then the kernel is asked again, as the answer may be
- * of before. Releases the lock while it asks.
+/* Find the part of a set that belongs to other processes: it is resident, and
+ * the plugin did not bring it in.  If another request brings a page in during
+ * the query, the page counts as the plugin's.  If a window is dropped during
+ * the query, the answer may be out of date, so the query is repeated.  Releases
+ * the lock during a query.
  */
 static void
 find_others_locked (struct evictor *ev, struct extent_set *others)
@@ -250,8 +250,8 @@ find_others_locked (struct evictor *ev, struct extent_set *others)
   } while (others->nr > 0 && drops != ev->preserve.drops && --questions > 0);
 }
 
-/* The parts of a range that are the plugin's, and that are others'.  Releases
- * the lock.
+/* Divide a range into the plugin's pages and those of other processes.
+ * Releases the lock.
  */
 static void
 divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
@@ -282,7 +282,7 @@ claim_for_write_locked (struct evictor *ev, uint64_t offset, uint64_t length)
   preserve_write (&ev->ownership, &ours, &others);
   if (ours.nr == 0 && others.nr == 0 &&
       extent_set_add (&ev->preserve.others, offset, length) == -1)
-    ev->kept.overflowed = true; /* others' pages are not known any more */
+    ev->kept.overflowed = true; /* page owners are not known any more */
   extent_set_free (&ours);
   extent_set_free (&others);
 }
@@ -330,7 +330,7 @@ evictor_read_ends (struct evictor *ev, struct extent_set *ours)
 
 /* ---- writing ---- */
 
-/* Begin when pacing allows it.  Returns whether that is later than now.
+/* Sleep until pacing allows the write to begin.  Returns whether it slept.
  * Releases the lock while it sleeps.
  */
 static bool
@@ -366,8 +366,8 @@ get_credit_locked (struct evictor *ev, uint64_t bytes)
     counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
 }
 
-/* Add what is about to be written to the ring of writes, and pin its window.
- * The credit that merging saves is returned.  Returns NULL without memory.
+/* Add the extent of a write to the ring of writes, and pin its window.  Gives
+ * back the credit that merging saves.  Returns NULL without memory.
  */
 static struct window *
 add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
@@ -384,7 +384,7 @@ add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
     throttle_return (&ev->throttle, credit - used);
   if (result != RING_NO_MEMORY)
     return ring_pin (&ev->writes);
-  ev->kept.unrecorded = true; /* a sweep would not know of it */
+  ev->kept.unrecorded = true; /* a sweep would drop it */
   return NULL;
 }
 
@@ -409,8 +409,9 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   evictor_unlock (ev);
 }
 
-/* Without a thread the request itself waits for what it has written, and drops
- * it unless that failed.  With preserve it stays: whose it is is not known.
+/* Without a thread the request itself waits for the writeback of its pages, and
+ * drops them unless that failed.  With preserve they stay, as their owner is
+ * not known.
  */
 static void
 evict_alone (struct evictor *ev, const struct evictor_write *w)

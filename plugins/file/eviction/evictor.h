@@ -6,22 +6,26 @@
  *
  * Every page of the file is in one of these states:
  *
- *   state                             recorded in           who may drop it
- *   --------------------------------  --------------------  -----------------
- *   being written, or written and     a window of the       nobody
- *   not yet on the disk               write ring
- *   under writeback                   a started window      nobody
- *   clean                             the window that was   the thread
- *                                     waited for
- *   writeback failed                  kept.failed           nobody, until it is
- *                                                           written again or
- * the last client leaves read                              a window of the read
- * the thread, or a ring                  reader whose ring is full readahead,
- * folios across windows  nowhere: found by     a sweep, by the (cache=none)
- * counting              thread folios across windows, reads in   preserve.ours
- * the thread, when the progress (cache=preserve) disk is idle another process's
- * not recorded; in a    nobody (cache=preserve)                  window of
- * writes: preserve.others
+ *   state                        recorded in         who may drop it
+ *   ---------------------------  ------------------  ----------------------
+ *   being written, or written    a window of the     nobody
+ *   and not yet on the disk      write ring
+ *   under writeback              a started window    nobody
+ *   clean                        the window that     the thread
+ *                                was waited for
+ *   writeback failed             kept.failed         nobody, until it is
+ *                                                    written again or the
+ *                                                    last client leaves
+ *   read                         a window of the     the thread, or a reader
+ *                                read ring           whose ring is full
+ *   readahead, folios across     nowhere: found by   a sweep, by the thread
+ *   windows (cache=none)         counting
+ *   folios across windows,       preserve.ours       the thread, when the
+ *   reads in progress                                disk is idle
+ *   (cache=preserve)
+ *   another process's            nowhere; in a       nobody
+ *   (cache=preserve)             window of writes:
+ *                                preserve.others
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -69,21 +73,22 @@ struct evictor_write {
 struct evictor *evictor_new (int fd, const char *name,
                              const struct evictor_config *config);
 
-/* Begin to write back, wait for and drop all that is left.  Does not block: so
- * all disks of a server can be emptied at the same time.
+/* Have the thread write back and drop all that is left.  Does not block, so all
+ * disks of a server can be emptied at the same time.
  */
 void evictor_begin_empty (struct evictor *ev);
 
-/* The same, and wait until it is done: for the disk, and up to 2 seconds for
- * pages that other processes use.  Other calls may be in progress.
+/* Write back and drop all that is left.  Blocks on the disk, and for up to 2
+ * seconds on pages that other processes use.  Other calls may be in progress.
  */
 void evictor_empty (struct evictor *ev);
 
 /* Whether nothing was read or written since evictor_empty, or ever. */
 bool evictor_is_empty (struct evictor *ev);
 
-/* Empty it, then free.  No other call may be in progress.  What failed, and no
- * client was told of, is written once more.
+/* Empty the disk, then free the evictor.  No other call may be in progress.  If
+ * no flush has failed for a writeback error, the failed ranges are written once
+ * more.
  */
 void evictor_free (struct evictor *ev);
 
@@ -94,8 +99,8 @@ void evictor_free (struct evictor *ev);
  */
 void evictor_readers (struct evictor *ev, int change);
 
-/* Requests to read this many bytes begin (> 0), or have ended (< 0): they may
- * be reading ahead of all that evictor_read knows of.
+/* Requests to read this many bytes begin (> 0), or have ended (< 0).  They may
+ * read ahead of all ranges that evictor_read was called with.
  */
 void evictor_reading (struct evictor *ev, int64_t bytes);
 
@@ -104,42 +109,41 @@ void evictor_reading (struct evictor *ev, int64_t bytes);
  */
 void evictor_read (struct evictor *ev, uint64_t offset, uint64_t length);
 
-/* So many reads went past the page cache that it is time to see whether what is
- * in it should be.
+/* Count the resident pages soon.  For reads that bypass the page cache, which
+ * fill no window.
  */
 void evictor_count_soon (struct evictor *ev);
 
-/* Have the kernel bring in [offset, offset+length), without waiting for it.
- * A hint: errors are ignored.
+/* Start readahead of [offset, offset+length).  Does not block.  A hint: errors
+ * are ignored.
  */
 void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
 
-/* With preserve, around a read of [offset, offset+length) that brings pages
- * into the page cache, or may do so: those that are ours are dropped in their
- * turn. "ours" belongs to the request's thread.  length > 0.
+/* With preserve, around a read of [offset, offset+length) that may bring pages
+ * into the page cache: the plugin's pages are dropped with a window of reads.
+ * "ours" belongs to the request's thread.  length > 0.
  * evictor_read_ends returns whether pages came in, or that is not known.
  */
 void evictor_read_begins (struct evictor *ev, struct extent_set *ours,
                           uint64_t offset, uint64_t length);
 bool evictor_read_ends (struct evictor *ev, struct extent_set *ours);
 
-/* Whether memory has, or may have, something at "offset" that the disk has not:
- * it is being written, or was and is not known to be on the disk.  The answer
- * is the same for the next *length bytes, which are made fewer accordingly.
+/* Return true if the page at "offset" may be newer than the disk: it is being
+ * written, or its writeback has not completed with success.  The answer holds
+ * for the next *length bytes, which the call reduces accordingly.
  */
 bool evictor_has_newer (struct evictor *ev, uint64_t offset, uint64_t *length);
 
-/* Whether it may have that anywhere in the range: quicker. */
+/* Return true if any page of the range may be newer than the disk.  Faster. */
 bool evictor_may_have_newer (struct evictor *ev, uint64_t offset,
                              uint64_t length);
 
 /* ---- writing ---- */
 
-/* Before a request writes [offset, offset+length) into the page cache: add it
- * to a window, which is then neither started nor dropped until the write ends.
- * With "wait", wait first until it is this writer's turn and there is room;
- * without, it is for a page that zeroing makes dirty.  length > 0 and <=
- * window_size.
+/* Before a request writes [offset, offset+length) into the page cache: add the
+ * range to a window, which is neither started nor dropped until the write ends.
+ * With "wait", queue first for a write slot and credit; without, the range is a
+ * page that zeroing makes dirty.  length > 0 and <= window_size.
  */
 void evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                            uint64_t offset, uint64_t length, bool wait);
@@ -148,16 +152,16 @@ void evictor_write_begins (struct evictor *ev, struct evictor_write *w,
 void evictor_write_ends (struct evictor *ev, struct evictor_write *w,
                          uint64_t done);
 
-/* [offset, offset+length) was changed on the disk itself by a request that
- * began at "begun".  What had failed there may be dropped again, unless
- * something has failed since then.
+/* A request that began at "begun" has changed [offset, offset+length) on the
+ * disk itself.  Failed ranges there may be dropped again, unless an error was
+ * recorded since "begun".
  */
 void evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
                          wberr_mark begun);
 
-/* Around the fdatasync of a flush: what it covers is clean then, and is dropped
- * at once, but for a few small writes, which are dropped soon unless a request
- * follows.  "covered" is what evictor_flush_begins returned.
+/* Around the fdatasync of a flush.  The thread drops the windows that the flush
+ * has made clean at once.  A few small writes are dropped soon, unless a
+ * request follows.  "covered" is what evictor_flush_begins returned.
  */
 uint64_t evictor_flush_begins (struct evictor *ev);
 void evictor_flush_ends (struct evictor *ev, uint64_t covered);

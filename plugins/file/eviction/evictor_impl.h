@@ -1,11 +1,11 @@
-/* The struct of an evictor, and what its four files call of each other:
- * evictor.c is what requests run, evict_thread.c the loop of the disk's own
- * thread, and evict_steps.c the steps that the thread takes.
+/* The struct of an evictor, and the calls between its four files.  Requests run
+ * evictor.c; the disk's own thread runs the loop of evict_thread.c, its steps
+ * in evict_steps.c, and sweeps in evict_sweep.c.
  *
- * Calls that end in _locked need the lock and assert it.  Those of
- * evict_steps.c and evict_thread.c release it around system calls; no others
- * do, except while a writer waits for credit and cache=preserve asks the kernel
- * whose pages are resident.
+ * Calls that end in _locked need the lock and assert it.  Those of the thread
+ * release it around system calls.  Those of requests release it only while a
+ * writer waits for credit, and while cache=preserve asks the kernel which pages
+ * are resident.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -29,7 +29,7 @@
 
 /* The disk's own thread. */
 enum thread_state {
-  NO_THREAD,    /* it was never started, or could not be */
+  NO_THREAD,    /* the thread was never started, or could not be */
   THREAD_RUNS,  /* the disk is in use, or was less than 1.25 s ago */
   THREAD_ENDED, /* the disk is idle and empty; to be joined */
 };
@@ -55,7 +55,7 @@ struct evictor {
   uint64_t bytes_to_count; /* bytes until the page cache is counted */
   uint64_t unevictable;    /* bytes over the allowance that stay when swept */
   bool writers_next;       /* if writers wait, their window is next */
-  bool sweep_next;         /* if a sweep is under way, its next piece is */
+  bool sweep_next;         /* if a sweep is under way, its piece is next */
 
   enum thread_state thread_state;
   pthread_t thread;
@@ -91,14 +91,14 @@ evictor_unlock (struct evictor *ev)
  */
 bool evict_thread_use_locked (struct evictor *ev);
 
-/* There may be something to do. */
+/* Wake the thread, as there may be a step to take. */
 void evict_thread_wake_locked (struct evictor *ev);
 
 /* A flush was made: empty the disk soon, unless a request follows. */
 void evict_thread_empty_soon_locked (struct evictor *ev);
 
-/* Have the disk emptied, without waiting.  Does nothing if no thread can be
- * started.
+/* Have the thread empty the disk.  Does not block.  Does nothing if no thread
+ * can be started.
  */
 void evict_thread_drain_locked (struct evictor *ev);
 
@@ -107,17 +107,17 @@ void evict_thread_stop (struct evictor *ev);
 
 /* ---- evict_steps.c ---- */
 
-/* What is done next: the first of these for which there is a reason. */
+/* The next step: the first of these for which there is a reason. */
 enum step {
   START_WINDOW,      /* a sealed window whose writeback was not started */
   WRITERS_TURN,      /* writers wait, and readers or a sweep had their turn */
   COUNT,             /* it is time to count what is resident */
   SWEEP,             /* a sweep is under way, and it is its turn */
   EVICT_READ,        /* the ring of reads is over half full */
-  EVICT_WRITTEN,     /* so is the ring of writes, or its oldest was flushed */
-  SEAL_FLUSHED,      /* a window that is filling was flushed and left alone */
+  EVICT_WRITTEN,     /* the ring of writes is, or its oldest was flushed */
+  SEAL_FLUSHED,      /* a filling window was flushed, no request followed */
   EVICT_FOR_WRITERS, /* writers wait for credit */
-  SEAL_FOR_WRITERS,  /* and all windows are still filling */
+  SEAL_FOR_WRITERS,  /* writers wait, and all windows are still filling */
   NOTHING,
 };
 
@@ -145,8 +145,8 @@ enum ring_result evict_add_locked (struct evictor *ev, struct ring *r,
                                    uint64_t offset, uint64_t length,
                                    uint64_t epoch);
 
-/* Add what was read to the ring of reads.  Returns whether a window was sealed.
- * Where the thread does not keep up, drops windows itself.
+/* Add a range that was read to the ring of reads.  Returns whether a window was
+ * sealed.  If the thread does not keep up, the caller drops windows itself.
  */
 bool evict_add_read_locked (struct evictor *ev, uint64_t offset,
                             uint64_t length);

@@ -1,4 +1,4 @@
-/* Kept ranges: what must not be dropped because writeback failed.
+/* Kept ranges, which must not be dropped because their writeback failed.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -1,5 +1,5 @@
-/* Kept ranges: what must not be dropped because writeback failed, so that
- * memory may be the only place that has the data.
+/* Kept ranges, which must not be dropped because their writeback failed: the
+ * page cache may be the only place that has the data.
  *
  * Promise: a range whose writeback failed is not dropped.
  *
@@ -33,18 +33,17 @@ void kept_free (struct kept *k);
 /* The writeback of these ranges may have failed. */
 void kept_add (struct kept *k, const struct extent_set *failed);
 
-/* The window was written back without an error: what had failed in its set is
- * on the disk now, except in pages that were written in part.  The kernel
- * writes the dirty blocks of such a page alone, and another block may be what
- * had failed.
+/* The window was written back without an error.  Failed ranges of its set are
+ * on the disk now, except pages that were written in part: the kernel writes
+ * only the dirty blocks of such a page, and another block may have failed.
  */
 void kept_written (struct kept *k, const struct window *w);
 
 /* Nothing may be dropped at all. */
 bool kept_all (const struct kept *k);
 
-/* Take out of "set" what must not be dropped: what failed, and what is in the
- * ring "writes", except in its window "except", which may be NULL.
+/* Take out of "set" the ranges that must not be dropped: failed ranges, and
+ * those in the ring "writes", except in its window "except" (may be NULL).
  */
 void kept_subtract (const struct kept *k, const struct ring *writes,
                     struct extent_set *set, const struct window *except);

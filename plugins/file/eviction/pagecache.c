@@ -135,9 +135,9 @@ missing_by_mincore (int fd, uint64_t offset, uint64_t length,
   return 0;
 }
 
-/* ---- what works ---- */
+/* ---- probing ---- */
 
-/* File systems on which a range that was waited for can be dropped. */
+/* File systems on which a range can be dropped after waiting for it. */
 static bool
 waits_by_range (uint32_t magic)
 {
@@ -165,9 +165,9 @@ has_sync_file_range (int fd)
   return err != ENOSYS && err != EPERM && err != EOPNOTSUPP && err != EINVAL;
 }
 
-/* Whether mincore(2) reports which pages are resident.  Of a file that the
- * process neither owns nor may write it reports all, even beyond its end, where
- * there is no page.
+/* Whether mincore(2) reports which pages are resident.  For a file that the
+ * process neither owns nor may write, mincore reports all pages as resident,
+ * even beyond the end of the file, where there is no page.
  */
 static bool
 has_mincore (int fd)
@@ -318,8 +318,8 @@ pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length)
   unsigned char resident[PIECE];
   struct cachestat_counts counts;
 
-  /* mincore says no of what is swapped out (mincore_page, Linux 6.18), be it
-   * while we look.
+  /* mincore reports swapped pages as missing (mincore_page, Linux 6.18), also
+   * those that are swapped out during the query.
    */
   if (cachestat (fd, offset, length, &counts) == -1 || counts.evicted > 0)
     return false;

@@ -4,8 +4,8 @@
  * sync_file_range(2) waits for a range on the local file systems in the table
  * of pagecache.c and on block devices.  On overlayfs it looks at the overlay's
  * own inode, which has no pages; on NFS pages stay until they are committed; on
- * FUSE and file systems that are not in the table nothing is assumed.  There
- * fdatasync(2) waits for the whole file.  The lab proves the table.
+ * FUSE and file systems that are not in the table nothing is assumed.  On all
+ * of these fdatasync(2) waits for the whole file.  The lab proves the table.
  *
  * No policy and no lock here.  Lengths and offsets are bytes.
  *
@@ -39,8 +39,8 @@ struct pagecache {
   enum pagecache_counts counts;
 };
 
-/* Find out what works on the file that "fd" is open on.  "magic" is of its file
- * system, see <linux/magic.h>, or 0 for a block device.
+/* Probe which calls work on the file that "fd" is open on.  "magic" is of its
+ * file system, see <linux/magic.h>, or 0 for a block device.
  */
 void pagecache_probe (struct pagecache *pc, int fd, uint32_t magic);
 
@@ -50,14 +50,14 @@ const char *pagecache_counts_by (const struct pagecache *pc);
 
 /* ---- writeback and dropping ---- */
 
-/* Start the writeback of a range.  Does not wait for it.  Returns 0 or an errno
- * value, which may be the only report of a loss (ext4 that finds no blocks for
- * a page, Linux 6.18).
+/* Start the writeback of a range.  Does not wait for its end.  Returns 0 or an
+ * errno value, which may be the only report of a loss (if ext4 finds no blocks
+ * for a page, Linux 6.18).
  */
 int pagecache_start (int fd, uint64_t offset, uint64_t length);
 
-/* Write back what is still dirty in a range, and wait for the writeback of all
- * of it.  Pages may still be dirty although their writeback was started: the
+/* Write back the dirty pages of a range, and wait for the writeback of all its
+ * pages.  Pages may still be dirty although their writeback was started: the
  * kernel skips a page that is under writeback when it is written again.  If
  * cachestat counts no dirty page, nothing is started, which would cost a tenth
  * of the speed of random 4K writes (Linux 6.18, ext4).  Needs by_range. Returns
@@ -90,9 +90,9 @@ int64_t pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
  */
 int64_t pagecache_count_file (const struct pagecache *pc, int fd);
 
-/* Take out of a set, of multiples of the page size, what is not in the page
- * cache.  Returns 0, or -1 with errno if that cannot be found out, or without
- * memory; then there may be more left in it.
+/* Take out of a set, of multiples of the page size, the pages that are not in
+ * the page cache.  Returns 0, or -1 with errno if the kernel does not report
+ * them, or without memory; then missing pages may be left in the set.
  *
  * A page that is being read in is missing for mincore; cachestat counts it.
  */
@@ -106,10 +106,10 @@ int pagecache_subtract_missing (const struct pagecache *pc, int fd,
 bool pagecache_is_empty (const struct pagecache *pc, int fd, uint64_t offset,
                          uint64_t length);
 
-/* The same of a file on tmpfs: whether no page holds anything, in memory or in
- * swap.  Blocks that are allocated have pages there, which hold nothing until
- * they are "up to date".  mincore(2) tells these apart.  Costs 150 ns a page
- * that is allocated, and nothing where none is (Linux 6.18).
+/* Whether it is certain that no page of a range of a file on tmpfs holds data,
+ * in memory or in swap.  Blocks that are allocated have pages there, which hold
+ * nothing until they are "up to date".  mincore(2) tells these apart.  Costs
+ * 150 ns a page that is allocated, and nothing where none is (Linux 6.18).
  */
 bool pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length);
 

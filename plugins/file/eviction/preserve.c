@@ -9,8 +9,8 @@
 
 #include "preserve.h"
 
-/* "others" is looked over at this many extents, and then when it has doubled: a
- * ring of 8 windows holds 4,096.
+/* The number of extents of "others" at which entries that are not needed are
+ * removed, and then when it has doubled.  A ring of 8 windows holds 4,096.
  */
 #define MIN_PRUNE 4096
 
@@ -30,9 +30,10 @@ preserve_free (struct preserve *p)
   extent_set_free (&p->ours);
 }
 
-/* What is in a window, in no window, or has failed; but a window of writes has
- * all that is written, also to the pages of others.  Without memory the set
- * stays as it is, so that nothing is taken for the plugin's.
+/* The plugin's pages are in a window, in "ours", or have failed.  A window of
+ * writes holds all that is written, also to the pages of other processes.
+ * Without memory the set stays as it is, so that no page is taken for the
+ * plugin's.
  */
 void
 preserve_subtract_ours (const struct ownership *o, struct extent_set *set)
@@ -55,8 +56,8 @@ preserve_subtract_ours (const struct ownership *o, struct extent_set *set)
   extent_set_free (&others);
 }
 
-/* Pages of others need to be remembered only while a window holds them, or they
- * have failed.
+/* Other processes' pages need to be remembered only while a window holds them,
+ * or after their writeback failed.
  */
 static void
 prune (const struct ownership *o)

@@ -7,8 +7,8 @@
  * belong to other processes.
  *
  * A window holds all that is written, because all of it must be waited for. The
- * pages of others in it are remembered here, and not dropped with it.  And
- * pages of a folio that spans windows stay when their window is dropped; they
+ * pages of other processes in it are remembered here, and not dropped with it.
+ * Pages of a folio that spans windows stay when their window is dropped, and
  * are remembered until they can be dropped together.
  *
  * No system call, thread or lock here.
@@ -35,7 +35,7 @@ struct preserve {
   uint64_t drops;           /* windows that have been dropped */
 };
 
-/* What is looked at to tell whose a page is. */
+/* The sets that determine who owns a page. */
 struct ownership {
   struct preserve *preserve;
   struct kept *kept;
@@ -45,17 +45,18 @@ struct ownership {
 void preserve_init (struct preserve *p);
 void preserve_free (struct preserve *p);
 
-/* Take out of "set" what is resident because of the plugin. */
+/* Take the plugin's pages out of "set". */
 void preserve_subtract_ours (const struct ownership *o, struct extent_set *set);
 
-/* A request is about to write "ours" and "others", which will be in a window at
- * once.
+/* A request is about to write the plugin's pages "ours" and the other
+ * processes' pages "others".  The caller adds both to a window under the same
+ * lock.
  */
 void preserve_write (const struct ownership *o, const struct extent_set *ours,
                      const struct extent_set *others);
 
-/* Pages that the plugin brings in, or that stayed when their window was
- * dropped: they are in no window now.
+/* Remember pages of the plugin that are in no window: a read brings them in, or
+ * they stayed when their window was dropped.
  */
 void preserve_add_ours (const struct ownership *o,
                         const struct extent_set *set);

@@ -1,5 +1,5 @@
-/* Retry: writing once more what could not be written, when its last client has
- * left without being told.
+/* Retry: writing failed ranges once more when the last client has disconnected
+ * and no flush has failed for the error.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

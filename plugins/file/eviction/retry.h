@@ -1,11 +1,11 @@
-/* Retry: writing once more what could not be written, when its last client has
- * left without being told.
+/* Retry: writing failed ranges once more when the last client has disconnected
+ * and no flush has failed for the error.
  *
  * The evictor has used up the kernel's report of the error, so a program that
- * opens the file later and calls fsync(2) would be told that all is well.  The
+ * opens the file later and calls fsync(2) would get no error from it.  The
  * failed pages are made dirty again, with the data that they hold, and written
  * once more: either that succeeds, and the data is not lost, or the kernel has
- * a new error to report to whoever opens the file next.
+ * a new error to report to the next process that opens the file.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -156,7 +156,7 @@ void ring_give_back (struct ring *r, struct window *w);
 /* Whether nothing is filling, sealed or taken. */
 bool ring_is_empty (const struct ring *r);
 
-/* Take all extents that are filling, sealed or taken out of "s", but for those
+/* Take all extents that are filling, sealed or taken out of "s", except those
  * of the window "except", which may be NULL.
  */
 void ring_subtract_from (const struct ring *r, struct extent_set *s,

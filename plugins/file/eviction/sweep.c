@@ -21,7 +21,7 @@
 /* Pieces that are remembered.  More are tried again. */
 #define MAX_STUBBORN 1024
 
-/* They are tried again in one sweep of so many: others may have let go. */
+/* One sweep in this number tries them again: other processes may be done. */
 #define SWEEPS_PER_TRY 16
 
 void
@@ -61,7 +61,7 @@ sweep_goes_on (const struct sweep *s)
   return s->pos != UINT64_MAX;
 }
 
-/* Drop [pos, end) but for what is spared, which is widened to whole pages: a
+/* Drop [pos, end) except what is spared, which is widened to whole pages: a
  * call over a page that cannot go has all processors drain their page lists.
  */
 static void

@@ -48,7 +48,7 @@ bool sweep_goes_on (const struct sweep *s);
  */
 uint64_t sweep_left (const struct sweep *s, bool all);
 
-/* Drop the next piece but for what is "spared", and go on to the one after it.
+/* Drop the next piece except what is "spared", and move on to the one after it.
  * No lock is held.
  */
 void sweep_piece (struct sweep *s, const struct pagecache *pages, int fd,

@@ -56,7 +56,7 @@ throttle_share (const struct throttle *t)
 #define BYTES_PER_CPU (128 * 1024)
 #define LEAST_BYTES (16 * 1024)
 
-/* However large, one writer copies while another one returns. */
+/* Two large writers have a slot: one copies while the other one returns. */
 #define LEAST_WRITERS 2
 
 static uint64_t most_at_once;
@@ -92,7 +92,7 @@ has_credit (const struct throttle *t, uint64_t bytes)
   return t->used == 0 || t->used + bytes <= throttle_share (t);
 }
 
-/* How much of what may be copied at once a writer takes. */
+/* The bytes of a writer's slot. */
 static uint64_t
 slot (uint64_t bytes)
 {

@@ -32,7 +32,7 @@
 
 #include "lock.h"
 
-/* Bytes: the least that the ring of a busy disk may hold is two of the smallest
+/* The least bytes that the ring of a busy disk may hold: two of the smallest
  * windows.
  */
 #define LEAST_WINDOW (UINT64_C (64) * 1024)

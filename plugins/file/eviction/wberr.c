@@ -52,7 +52,7 @@ wberr_watch (struct wberr *e, int fd)
 
 /* ---- recording ---- */
 
-/* Ask the description of "fd" for writeback errors of pages.  Returns as
+/* Query the description of "fd" for writeback errors of pages.  Returns as
  * sync_file_range(2).  Does not block: there is no page to wait for so far
  * beyond the end of any file.  On 32-bit kernels that is the last page that
  * they can count (16 TiB); beyond it they return before they look for errors.
@@ -67,8 +67,8 @@ ask (int fd)
   return sync_file_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
 }
 
-/* Whether an error was reported to it since it was asked last.  An error is
- * reported once; a sandbox that forbids the call fails it twice.
+/* Whether "fd" reports an error that is new since the last query.  The kernel
+ * reports an error once; a sandbox that forbids the call fails it twice.
  */
 static bool
 has_error (int fd)
@@ -81,13 +81,13 @@ wberr_seen_now (const struct wberr *e)
 {
   struct wberr_seen seen;
 
-  /* In this order: an error that is recorded in between is not known. */
+  /* In this order: an error recorded between the two counts as not seen. */
   atomic_init (&seen.pages, atomic_load (&e->pages));
   atomic_init (&seen.mark, wberr_now (e));
   return seen;
 }
 
-/* Whether an error is another one than those that are recorded.  Lock held. */
+/* Whether an error differs from all that are recorded.  Lock held. */
 static bool
 is_new (struct wberr *e, const struct wberr_seen *seen)
 {
@@ -191,7 +191,7 @@ wberr_write_ends (struct wberr_client *c, unsigned begun)
     atomic_store (&c->owed, EIO);
 }
 
-/* A client is told of all errors up to "mark". */
+/* A flush fails for all errors up to "mark". */
 static void
 mark_reported (struct wberr *e, wberr_mark mark)
 {
@@ -201,8 +201,8 @@ mark_reported (struct wberr *e, wberr_mark mark)
   pthread_mutex_unlock (&e->lock);
 }
 
-/* The errno of an error that is recorded, and of which the connection was not
- * told, or 0.  Of two threads of a connection one is told.
+/* The errno of a recorded error for which no flush of the connection has
+ * failed, or 0.  If two threads of a connection call this, one gets the error.
  */
 static int
 next_recorded (struct wberr *e, struct wberr_client *c)
@@ -246,6 +246,6 @@ wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd, int flush_fd,
 
   if (err && fd == -1) /* the flush's report is used up */
     atomic_store (&c->owed, err);
-  /* An error that another request got may be of this one's data. */
+  /* Another request's error may be of this request's data. */
   return err ? err : wberr_since (e, atomic_load (&begun->mark));
 }

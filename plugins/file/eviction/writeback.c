@@ -73,8 +73,8 @@ start (struct writeback *wb, const struct extent_set *s)
   size_t i;
 
   /* One walk over the dirty pages of the span, in the order of the disk, costs
-   * less than a call for each extent.  It also starts what was written since,
-   * which would be started soon.
+   * less than a call for each extent.  It also starts pages that were written
+   * since, which would be started soon.
    */
   if (s->nr > SPAN_EXTENTS) {
     const struct extent e = span (s);
@@ -91,8 +91,8 @@ start (struct writeback *wb, const struct extent_set *s)
   return err;
 }
 
-/* Nobody else may ever see an error of this call.  It is one of the data unless
- * the call is not supported, or could not do its work.
+/* This call may be the only one to report an error.  The error is one of the
+ * data, unless the call is not supported, or could not do its work.
  */
 void
 writeback_start (struct writeback *wb, const struct window *w)

@@ -28,7 +28,7 @@ struct writeback {
   const struct pagecache *pages;
   struct wberr *errors;      /* has its own locks */
   struct counters *counters; /* atomic; may be NULL */
-  struct wberr_seen seen;    /* errors that the evictor knows of */
+  struct wberr_seen seen;    /* errors that the evictor has seen */
 };
 
 /* Start to write a sealed window. */
