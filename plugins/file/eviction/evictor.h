@@ -6,7 +6,7 @@
  *
  * Every page of the file is in one of these states:
  *
- *   state                        recorded in         who may drop it
+ *   state                        recorded in         dropped by
  *   ---------------------------  ------------------  ----------------------
  *   being written, or written    a window of the     nobody
  *   and not yet on the disk      write ring
