@@ -35,8 +35,7 @@ churn ()
   for name in a b c; do truncate -s 16M "$tmp/dir/$name"; done
   start_nbdkit file "${arguments[@]}"
   fds=$(entries fd)
-  # The idle watch stays, once there was something to watch.
-  tasks=$(($(entries task) + 1))
+  tasks=$(entries task)
   # ThreadSanitizer adds one of its own when it sees the first.
   ! grep -q libtsan "/proc/$server/maps" || tasks=$((tasks + 1))
   timeout --foreground -k 5 $((seconds + 240)) \

@@ -35,7 +35,7 @@ mount -o loop "$tmp/fuse/disk" "$tmp/mounted" || fail 'mount'
 disk=$tmp/mounted/disk
 truncate -s 64M "$disk"
 
-# 15 MiB at 2 MB/s take longer than the idle watch looks.
+# 15 MiB at 2 MB/s take longer than the idle timer.
 start_nbdkit file "$disk" cache=none
 rate 16
 client_start "$uri"

@@ -48,9 +48,8 @@ listed=$(nbdinfo --list "$uri" | grep -c '^export=') ||
 timeout --foreground 120 "$builddir/storm" visit 16 2 "$tmp/sock" \
   "${names[@]}" >/dev/null || fail 'visiting'
 
-# A socket, its file, two pipe ends of nbdkit's; the evictor's, and
-# the connection's for direct reads.
-# Three threads of nbdkit's; the main one, the idle watch, and one for good luck
+# A socket, its file, two pipe ends of nbdkit's; the evictor's, and the
+# connection's for direct reads.  Three threads of nbdkit's; the main one, and one
 # of a sanitizer.
 mkfifo "$tmp/go"
 "$builddir/storm" stay "$exports" "$tmp/sock" "${names[@]}" \
@@ -60,7 +59,7 @@ pids+=("$client")
 exec 9>"$tmp/go"
 eventually 60 grep -q ready "$tmp/ready" || fail 'staying'
 check fd $((fds + 6 * exports))
-check task $((3 * exports + 3))
+check task $((3 * exports + 2))
 for i in 0 $((exports - 1)); do
   empty_soon "$tmp/dir/$i" 'while its client stays'
 done

@@ -129,11 +129,9 @@ enum step evict_next_step_locked (struct evictor *ev);
 bool evict_step_locked (struct evictor *ev);
 
 /* Write back, wait for and drop everything in the rings, and begin a sweep of
- * the whole file; then sweep its next piece, and return whether there is more.
- * Both release the lock around system calls.
+ * the whole file.  Releases the lock around system calls.
  */
 void evict_rings_locked (struct evictor *ev);
-bool evict_sweep_locked (struct evictor *ev);
 
 /* Drop the oldest window of reads, which must exist.  Releases the lock around
  * system calls.  Any thread may do this.
