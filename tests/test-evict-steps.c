@@ -74,7 +74,7 @@ begin (void **state)
   is_ordinary = fs.f_type != TMPFS_MAGIC && fs.f_type != OVERLAYFS_SUPER_MAGIC;
   assert_int_equal (ftruncate (fd, FILE_SIZE), 0);
   pagecache_probe (&pages, fd, fs.f_type);
-  wberr_init (&errors, 0, false);
+  wberr_init (&errors);
   ev = evictor_new (dup (fd), "disk", &config);
   assert_non_null (ev);
   read_up_to = READ_FROM;

@@ -83,6 +83,14 @@ sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
   return (flags & SYNC_FILE_RANGE_WAIT_BEFORE) && tells (fd) ? -1 : 0;
 }
 
+/* As before Linux 5.14: nothing is written once more at the close. */
+int
+madvise (void *at, size_t length, int advice)
+{
+  errno = EINVAL;
+  return -1;
+}
+
 /* ---- the writes ---- */
 
 static int

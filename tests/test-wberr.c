@@ -83,7 +83,10 @@ sync_fua (struct wberr_client *c, int fd)
 static int
 begin_with (int pending, bool shared)
 {
-  wberr_init (&e, pending, shared);
+  wberr_init (&e);
+  if (shared)
+    wberr_share (&e);
+  wberr_pending (&e, pending);
   wberr_client_init (&e, &a);
   wberr_client_init (&e, &b);
   return 0;

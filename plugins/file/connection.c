@@ -188,7 +188,12 @@ void
 connection_fua_begins (struct connection *c, struct fua *fua)
 {
   fua->begun = wberr_seen_now (&c->disk->errors);
-  fua->fd = c->disk->errors.shared ? -1 : reopen (c->fd, O_RDONLY);
+  fua->fd = -1;
+  /* A FUSE server may keep pending writes and errors for each open handle. */
+  if (!c->disk->errors.shared && c->disk->magic != FUSE_SUPER_MAGIC)
+    fua->fd = reopen (c->fd, O_RDONLY);
+  if (fua->fd == -1)
+    wberr_take_turns (&c->disk->errors);
 }
 
 int

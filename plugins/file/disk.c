@@ -164,6 +164,7 @@ open_for_evictor (struct disk *d, int fd)
   /* Without /proc, or without permission. */
   nbdkit_debug ("%s: reopening for eviction: %m: sharing a description",
                 d->name);
+  wberr_share (&d->errors);
   own = fcntl (fd, F_DUPFD_CLOEXEC, 3);
   if (own == -1)
     nbdkit_error ("%s: no file descriptor for eviction: %m", d->name);
@@ -265,7 +266,9 @@ disk_new (int fd, bool shared, const char *name, const char *path,
   atomic_store (&d->can_discard, d->id.is_block);
   d->stats = stats_of (path);
   extent_map_init (&d->map);
-  wberr_init (&d->errors, unreported_take (id), shared);
+  wberr_init (&d->errors);
+  if (shared)
+    wberr_share (&d->errors);
   d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
   pagecache_probe (&d->pages, fd, d->id.is_block ? 0 : d->magic);
   d->direct_is_exact = direct_is_exact (fd, d->id.is_block ? 0 : d->magic);
@@ -328,6 +331,8 @@ disk_get (int fd, bool shared, const char *name, const char *path)
   winner = entry ? *entry : NULL;
   if (winner && winner != d)
     winner->refs++;
+  else if (winner)
+    wberr_pending (&d->errors, unreported_take (&id));
   pthread_mutex_unlock (&registry_lock);
 
   if (winner == NULL) {

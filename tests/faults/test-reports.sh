@@ -83,8 +83,8 @@ second_connection ()
   ask a open
   ask a write 0 4M
   ask a flush
-  ask a write 0 4M
   disk_says d
+  ask a write 0 4M
   last_leaves
   write_back
   disk_says -

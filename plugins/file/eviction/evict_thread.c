@@ -168,6 +168,9 @@ wait_locked (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
 
+  throttle_return (&ev->throttle, 0); /* the share may have grown */
+  evictor_unlock (ev);                /* which wakes writers */
+  lock_take (&ev->lock);
   if (!ev->wake_pending)
     lock_wait_ms (&ev->lock, &ev->woken, TICK_MS);
   if (ev->wake_pending)

@@ -87,6 +87,32 @@ drop_file (struct evictor *ev)
     pagecache_drop (ev->fd, 0, 0);
 }
 
+/* The last client has left, and no flush has failed for what could not be
+ * written: write it once more, and drop it if that succeeds.  With preserve it
+ * stays.
+ */
+static void
+retry_failed (struct evictor *ev)
+{
+  struct extent_set failed;
+  bool copied;
+
+  extent_set_init (&failed, MAX_KEPT);
+  lock_take (&ev->lock);
+  copied = extent_set_copy (&failed, &ev->kept.failed) == 0;
+  ev->retried = wberr_now (ev->config.errors);
+  evictor_unlock (ev);
+  if (copied && failed.nr > 0 && retry_write (ev->fd, &failed) &&
+      !ev->config.preserve) {
+    lock_take (&ev->lock);
+    extent_set_subtract (&ev->kept.failed, &failed);
+    kept_subtract (&ev->kept, &ev->writes, &failed, NULL);
+    evictor_unlock (ev);
+    writeback_drop (&ev->wb, &failed);
+  }
+  extent_set_free (&failed);
+}
+
 void
 evictor_begin_empty (struct evictor *ev)
 {
@@ -98,7 +124,7 @@ evictor_begin_empty (struct evictor *ev)
 void
 evictor_empty (struct evictor *ev)
 {
-  bool alone;
+  bool alone, retry;
 
   lock_take (&ev->lock);
   evict_thread_drain_locked (ev);
@@ -107,9 +133,13 @@ evictor_empty (struct evictor *ev)
   alone = ev->thread_state == NO_THREAD;
   if (alone)
     ev->active = false;
+  retry = wberr_unreported (ev->config.errors) &&
+          ev->retried != wberr_now (ev->config.errors);
   evictor_unlock (ev);
   if (alone)
     drop_file (ev);
+  if (retry)
+    retry_failed (ev);
 }
 
 bool
@@ -128,8 +158,6 @@ evictor_free (struct evictor *ev)
 {
   evictor_empty (ev);
   evict_thread_stop (ev);
-  if (wberr_unreported (ev->config.errors))
-    retry_write (ev->fd, &ev->kept.failed);
   ring_free (&ev->reads);
   ring_free (&ev->writes);
   kept_free (&ev->kept);
@@ -145,6 +173,23 @@ evictor_free (struct evictor *ev)
 }
 
 /* ---- reading ---- */
+
+/* Without a thread: drop what of a range need not be kept. */
+static void
+drop_alone (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const struct extent e = ring_whole_pages (&ev->reads, offset, length);
+  struct extent_set s;
+
+  extent_set_init (&s, MAX_KEPT);
+  if (extent_set_add (&s, e.offset, e.length) == 0) {
+    lock_take (&ev->lock);
+    kept_subtract (&ev->kept, &ev->writes, &s, NULL);
+    evictor_unlock (ev);
+    writeback_drop (&ev->wb, &s);
+  }
+  extent_set_free (&s);
+}
 
 void
 evictor_readers (struct evictor *ev, int change)
@@ -163,7 +208,6 @@ evictor_reading (struct evictor *ev, int64_t bytes)
 void
 evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  const struct extent pages = ring_whole_pages (&ev->reads, offset, length);
   bool has_thread;
 
   lock_take (&ev->lock);
@@ -173,7 +217,7 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
     evict_thread_wake_locked (ev);
   evictor_unlock (ev);
   if (!has_thread)
-    pagecache_drop (ev->fd, pages.offset, pages.length);
+    drop_alone (ev, offset, length);
 }
 
 void
@@ -296,6 +340,7 @@ evictor_read_begins (struct evictor *ev, struct extent_set *ours,
   lock_take (&ev->lock);
   evict_thread_use_locked (ev);
   divide_locked (ev, offset, length, ours, &others);
+  extent_set_subtract (&ev->preserve.others, ours);
   preserve_add_ours (&ev->ownership, ours);
   evictor_unlock (ev);
   extent_set_free (&others);
@@ -420,12 +465,20 @@ evict_alone (struct evictor *ev, const struct evictor_write *w)
   struct extent_set s;
   uint64_t bytes;
   size_t next = 0;
+  bool failed;
 
   extent_set_init (&s, 1);
-  if (extent_set_add (&s, e.offset, e.length) == 0 &&
-      writeback_wait (&ev->wb, &s, &next, &bytes) == 0 && !ev->config.preserve)
-    writeback_drop (&ev->wb, &s);
+  failed = extent_set_add (&s, e.offset, e.length) == -1 ||
+           writeback_wait (&ev->wb, &s, &next, &bytes) != 0;
+  lock_take (&ev->lock);
+  if (failed && s.nr == 0)
+    ev->kept.unrecorded = true;
+  else if (failed)
+    kept_add (&ev->kept, &s);
+  evictor_unlock (ev);
   extent_set_free (&s);
+  if (!failed && !ev->config.preserve)
+    drop_alone (ev, w->offset, w->length);
 }
 
 void
@@ -436,8 +489,11 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
     return;
   }
   lock_take (&ev->lock);
-  ev->requests++;
-  if (w->window &&
+  /* The thread may have ended before there was a window, and nothing else may
+   * know of a write without one.
+   */
+  evict_thread_use_locked (ev);
+  if (w->window == NULL ||
       ring_unpin (&ev->writes, w->window, w->offset, w->length, done) == -1)
     ev->kept.unrecorded = true;
   if (w->credit > 0)

@@ -69,6 +69,7 @@ struct evictor {
   uint64_t requests;      /* counts up, to see whether the disk is idle */
   unsigned quiet_ticks;   /* idle_tick_ms each, without a request */
   unsigned empty_at;      /* quiet ticks at which to empty the disk */
+  wberr_mark retried;     /* errors for which retry_failed has run */
   unsigned attempts;      /* to empty it, after which something stayed */
 
   /* Used by the thread alone, without the lock; see "turn" in wberr.h. */

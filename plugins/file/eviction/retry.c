@@ -27,44 +27,51 @@
 /* Make the pages of a range dirty, with the data that they hold.  Pages beyond
  * the end of the file fail the call, and raise no SIGBUS.
  */
-static void
+static bool
 make_dirty (int fd, const struct extent *e)
 {
   void *map = mmap (NULL, e->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
                     e->offset);
+  bool done;
 
   if (map == MAP_FAILED)
-    return;
-  madvise (map, e->length, MADV_POPULATE_WRITE);
+    return false;
+  done = madvise (map, e->length, MADV_POPULATE_WRITE) == 0;
   munmap (map, e->length);
+  return done;
 }
 
 /* Write all dirty pages of the file, and wait for them.  FIEMAP does so without
- * using up the kernel's report of an error, as fdatasync(2) would.
+ * using up the kernel's report of an error, as fdatasync(2) would.  Returns
+ * whether that is known to have succeeded.
  */
-static void
+static bool
 write_and_wait (int fd)
 {
   struct fiemap m = { .fm_length = FIEMAP_MAX_OFFSET,
                       .fm_flags = FIEMAP_FLAG_SYNC };
 
-  if (ioctl (fd, FS_IOC_FIEMAP, &m) == -1)
-    sync_file_range (fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+  if (ioctl (fd, FS_IOC_FIEMAP, &m) == 0)
+    return true;
+  sync_file_range (fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+  return false;
 }
 
-void
+bool
 retry_write (int fd, const struct extent_set *failed)
 {
-  int own = reopen (fd, O_RDWR);
+  const int own = reopen (fd, O_RDWR);
   uint64_t bytes = 0;
+  bool all = true;
   size_t i;
 
   if (own == -1)
-    return;
+    return false;
   for (i = 0; i < failed->nr && bytes < MOST_BYTES; i++) {
-    make_dirty (own, &failed->v[i]);
+    all = make_dirty (own, &failed->v[i]) && all;
     bytes += failed->v[i].length;
   }
-  write_and_wait (own);
+  all = write_and_wait (own) && all && i == failed->nr;
   close (own);
+  return all;
 }

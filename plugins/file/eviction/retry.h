@@ -14,13 +14,15 @@
 #ifndef FILE_RETRY_H
 #define FILE_RETRY_H
 
+#include <stdbool.h>
+
 #include "extent_set.h"
 
 /* Write the ranges of "failed", in whole pages, of the file behind "fd", and
  * wait for that.  Of more than 256 MiB the first are written.  Needs Linux 5.14
  * (MADV_POPULATE_WRITE), and permission to open the file for writing; otherwise
- * nothing is done.
+ * nothing is done.  Returns whether all of them are known to be on the disk.
  */
-void retry_write (int fd, const struct extent_set *failed);
+bool retry_write (int fd, const struct extent_set *failed);
 
 #endif /* FILE_RETRY_H */

@@ -17,16 +17,37 @@
 #define ERRNO_MASK 0xffff
 
 void
-wberr_init (struct wberr *e, int pending, bool shared)
+wberr_init (struct wberr *e)
 {
   pthread_mutex_init (&e->lock, NULL);
   pthread_mutex_init (&e->turn, NULL);
   e->fd = -1;
+  e->shared = false;
+  atomic_init (&e->turns, false);
   atomic_init (&e->pages, 0);
   atomic_init (&e->watched, false);
-  e->shared = shared;
-  atomic_init (&e->latest, pending ? UINT64_C (1) << ERRNO_BITS | pending : 0);
+  atomic_init (&e->latest, 0);
   atomic_init (&e->reported, 0);
+}
+
+void
+wberr_share (struct wberr *e)
+{
+  e->shared = true;
+  wberr_take_turns (e);
+}
+
+void
+wberr_take_turns (struct wberr *e)
+{
+  atomic_store (&e->turns, true);
+}
+
+void
+wberr_pending (struct wberr *e, int err)
+{
+  if (err)
+    atomic_store (&e->latest, UINT64_C (1) << ERRNO_BITS | err);
 }
 
 void
@@ -114,30 +135,32 @@ wberr_observed (struct wberr *e, struct wberr_seen *seen, int err)
   pthread_mutex_unlock (&e->lock);
 }
 
-void
+bool
 wberr_turn_begins (struct wberr *e)
 {
-  if (e->shared)
+  const bool turns = atomic_load (&e->turns);
+
+  if (turns)
     pthread_mutex_lock (&e->turn);
+  return turns;
 }
 
 void
-wberr_turn_ends (struct wberr *e)
+wberr_turn_ends (struct wberr *e, bool taken)
 {
-  if (e->shared)
+  if (taken)
     pthread_mutex_unlock (&e->turn);
 }
 
 int
 wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen)
 {
-  int err;
+  const bool taken = wberr_turn_begins (e);
+  const int err = fdatasync (fd) == -1 ? errno : 0;
 
-  wberr_turn_begins (e);
-  err = fdatasync (fd) == -1 ? errno : 0;
   if (err)
     wberr_observed (e, seen, err);
-  wberr_turn_ends (e);
+  wberr_turn_ends (e, taken);
   return err;
 }
 
@@ -216,20 +239,29 @@ next_recorded (struct wberr *e, struct wberr_client *c)
   return latest & ERRNO_MASK;
 }
 
+/* The kernel's report of an error was used up while writes of the connection
+ * may have been in progress.
+ */
+static void
+count_report (struct wberr_client *c, unsigned ended, int err)
+{
+  atomic_fetch_add (&c->reports, 1);
+  if (atomic_load (&c->ended) != ended)
+    atomic_store (&c->owed, err);
+}
+
 int
 wberr_flush (struct wberr *e, struct wberr_client *c, int fd)
 {
   const int owed = atomic_exchange (&c->owed, 0);
   const unsigned ended = atomic_load (&c->ended);
   int err = wberr_sync (e, fd, &c->told);
+  const bool by_kernel = err != 0;
 
-  if (err) {
-    atomic_fetch_add (&c->reports, 1);
-    if (atomic_load (&c->ended) != ended)
-      atomic_store (&c->owed, err);
-  }
-  else
+  if (err == 0)
     err = next_recorded (e, c);
+  if (err && (by_kernel || e->shared))
+    count_report (c, ended, err);
   if (err == 0)
     err = owed;
   if (err)
@@ -244,8 +276,10 @@ wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd, int flush_fd,
   struct wberr_seen seen = *begun;
   const int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen);
 
-  if (err && fd == -1) /* the flush's report is used up */
+  if (err && fd == -1) { /* the flush's report is used up */
+    count_report (c, atomic_load (&c->ended), err);
     atomic_store (&c->owed, err);
+  }
   /* Another request's error may be of this request's data. */
   return err ? err : wberr_since (e, atomic_load (&begun->mark));
 }

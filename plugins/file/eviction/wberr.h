@@ -50,7 +50,9 @@ struct wberr {
    * kernel reports an error once for all of them.  Calls that may get the
    * report take turns then.
    */
-  bool shared; /* constant */
+  bool shared;       /* constant once the disk is registered */
+  atomic_bool turns; /* true from then on, or from when a descriptor for FUA
+                      * could not be opened; on FUSE always */
   pthread_mutex_t turn;
 };
 
@@ -62,11 +64,20 @@ struct wberr_client {
   atomic_int owed;        /* errno for which one more flush fails, or 0 */
 };
 
-/* Begin the record of a disk.  "pending" is the errno of an error that was not
- * reported to any client when the disk was last closed, or 0.
- */
-void wberr_init (struct wberr *e, int pending, bool shared);
+/* Begin the record of a disk without errors. */
+void wberr_init (struct wberr *e);
 void wberr_free (struct wberr *e);
+
+/* All descriptors have one description; or calls must only take turns.  To be
+ * called before the disk is registered, or for turns at any time.
+ */
+void wberr_share (struct wberr *e);
+void wberr_take_turns (struct wberr *e);
+
+/* Record the errno value err of an error for which no flush had failed when the
+ * disk was last closed.  To be called before other calls of this disk.
+ */
+void wberr_pending (struct wberr *e, int err);
 
 /* Open the error descriptor on the file behind "fd" at the first call.  Must be
  * called before a write; not on overlayfs, where sync_file_range(2) looks at an
@@ -90,11 +101,12 @@ void wberr_observed (struct wberr *e, struct wberr_seen *seen, int err);
  */
 int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen);
 
-/* Take the turn on a shared description, around another call that may report an
- * error, and wberr_observed.  Does nothing where descriptions are not shared.
+/* Take the turn, around another call that may report an error, and
+ * wberr_observed.  Returns what wberr_turn_ends is given: false where no turns
+ * are needed.
  */
-void wberr_turn_begins (struct wberr *e);
-void wberr_turn_ends (struct wberr *e);
+bool wberr_turn_begins (struct wberr *e);
+void wberr_turn_ends (struct wberr *e, bool taken);
 
 /* The present mark; and the errno of the latest error since a mark, or 0. */
 wberr_mark wberr_now (const struct wberr *e);

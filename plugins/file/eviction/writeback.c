@@ -115,13 +115,12 @@ writeback_start (struct writeback *wb, const struct window *w)
 static int
 wait_for_range (struct writeback *wb, const struct extent *e)
 {
-  int err;
+  const bool taken = wberr_turn_begins (wb->errors);
+  const int err = pagecache_wait (wb->pages, wb->fd, e->offset, e->length);
 
-  wberr_turn_begins (wb->errors);
-  err = pagecache_wait (wb->pages, wb->fd, e->offset, e->length);
   if (err)
     wberr_observed (wb->errors, &wb->seen, err);
-  wberr_turn_ends (wb->errors);
+  wberr_turn_ends (wb->errors, taken);
   if (err)
     report (wb, err, e);
   return err;
