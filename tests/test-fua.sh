@@ -40,7 +40,7 @@ synced_alone ()
   fd=$(sed -n 's/.*open.*"\/proc\/self\/fd\/.* = \([0-9]*\)$/\1/p' \
     "$tmp/calls")
   [ -n "$fd" ] || fail "$cache, $1: opened no descriptor"
-  saw "fdatasync\\($fd[) ]" || fail "$cache, $1: did not sync $fd"
+  saw "fdatasync\\(${fd}[) ]" || fail "$cache, $1: did not sync $fd"
 }
 
 for cache in default none; do
