@@ -75,18 +75,6 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   return ev;
 }
 
-/* Drop the whole file where no thread does it.  Each request has evicted the
- * pages that it used, but readahead is left; or there was no request, but a
- * killed server may have left pages.  With preserve, or after a writeback
- * error, all pages stay.
- */
-static void
-drop_file (struct evictor *ev)
-{
-  if (!ev->config.preserve && wberr_now (ev->config.errors) == 0)
-    pagecache_drop (ev->fd, 0, 0);
-}
-
 /* The last client has left, and no flush has failed for what could not be
  * written: write it once more, and drop it if that succeeds.  With preserve it
  * stays.
@@ -137,7 +125,7 @@ evictor_empty (struct evictor *ev)
           ev->retried != wberr_now (ev->config.errors);
   evictor_unlock (ev);
   if (alone)
-    drop_file (ev);
+    evict_alone_drop_file (ev);
   if (retry)
     retry_failed (ev);
 }
@@ -174,23 +162,6 @@ evictor_free (struct evictor *ev)
 
 /* ---- reading ---- */
 
-/* Without a thread: drop what of a range need not be kept. */
-static void
-drop_alone (struct evictor *ev, uint64_t offset, uint64_t length)
-{
-  const struct extent e = ring_whole_pages (&ev->reads, offset, length);
-  struct extent_set s;
-
-  extent_set_init (&s, MAX_KEPT);
-  if (extent_set_add (&s, e.offset, e.length) == 0) {
-    lock_take (&ev->lock);
-    kept_subtract (&ev->kept, &ev->writes, &s, NULL);
-    evictor_unlock (ev);
-    writeback_drop (&ev->wb, &s);
-  }
-  extent_set_free (&s);
-}
-
 void
 evictor_readers (struct evictor *ev, int change)
 {
@@ -217,7 +188,7 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
     evict_thread_wake_locked (ev);
   evictor_unlock (ev);
   if (!has_thread)
-    drop_alone (ev, offset, length);
+    evict_alone_drop (ev, offset, length);
 }
 
 void
@@ -265,112 +236,6 @@ evictor_may_have_newer (struct evictor *ev, uint64_t offset, uint64_t length)
           extent_set_overlaps (&ev->kept.failed, offset, length);
   evictor_unlock (ev);
   return newer;
-}
-
-/* ---- cache=preserve: page ownership ---- */
-
-/* The most queries for one set, if windows are dropped during each. */
-#define MOST_QUESTIONS 16
-
-/* Find the part of a set that belongs to other processes: it is resident, and
- * the plugin did not bring it in.  If another request brings a page in during
- * the query, the page counts as the plugin's.  If a window is dropped during
- * the query, the answer may be out of date, so the query is repeated.  Releases
- * the lock during a query.
- */
-static void
-find_others_locked (struct evictor *ev, struct extent_set *others)
-{
-  unsigned questions = MOST_QUESTIONS;
-  uint64_t drops;
-
-  preserve_subtract_ours (&ev->ownership, others);
-  do {
-    drops = ev->preserve.drops;
-    evictor_unlock (ev);
-    pagecache_subtract_missing (ev->config.pages, ev->fd, others);
-    lock_take (&ev->lock);
-    preserve_subtract_ours (&ev->ownership, others);
-  } while (others->nr > 0 && drops != ev->preserve.drops && --questions > 0);
-}
-
-/* Divide a range into the plugin's pages and those of other processes.
- * Releases the lock.
- */
-static void
-divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
-               struct extent_set *ours, struct extent_set *others)
-{
-  const struct extent e = ring_whole_pages (&ev->writes, offset, length);
-
-  lock_assert (&ev->lock);
-  extent_set_init (ours, MAX_KEPT);
-  extent_set_init (others, MAX_KEPT);
-  if (extent_set_add (ours, e.offset, e.length) == 0 &&
-      extent_set_add (others, e.offset, e.length) == 0) {
-    find_others_locked (ev, others);
-    extent_set_subtract (ours, others);
-  }
-  else { /* no memory: nothing is the plugin's */
-    extent_set_free (ours);
-    ev->kept.unrecorded = true;
-  }
-}
-
-static void
-claim_for_write_locked (struct evictor *ev, uint64_t offset, uint64_t length)
-{
-  struct extent_set ours, others;
-
-  divide_locked (ev, offset, length, &ours, &others);
-  preserve_write (&ev->ownership, &ours, &others);
-  if (ours.nr == 0 && others.nr == 0 &&
-      extent_set_add (&ev->preserve.others, offset, length) == -1)
-    ev->kept.overflowed = true; /* page owners are not known any more */
-  extent_set_free (&ours);
-  extent_set_free (&others);
-}
-
-void
-evictor_read_begins (struct evictor *ev, struct extent_set *ours,
-                     uint64_t offset, uint64_t length)
-{
-  struct extent_set others;
-
-  lock_take (&ev->lock);
-  evict_thread_use_locked (ev);
-  divide_locked (ev, offset, length, ours, &others);
-  extent_set_subtract (&ev->preserve.others, ours);
-  preserve_add_ours (&ev->ownership, ours);
-  evictor_unlock (ev);
-  extent_set_free (&others);
-}
-
-bool
-evictor_read_ends (struct evictor *ev, struct extent_set *ours)
-{
-  struct extent_set resident;
-  bool sealed = false, known, came_in;
-  size_t i;
-
-  extent_set_init (&resident, MAX_KEPT);
-  known = extent_set_copy (&resident, ours) == 0 &&
-          pagecache_subtract_missing (ev->config.pages, ev->fd, &resident) == 0;
-  came_in = !known || resident.nr > 0;
-  lock_take (&ev->lock);
-  if (known) { /* what did not come in is nobody's */
-    extent_set_subtract (ours, &resident);
-    extent_set_subtract (&ev->preserve.ours, ours);
-  }
-  for (i = 0; evict_thread_use_locked (ev) && i < resident.nr; i++)
-    sealed |= evict_add_read_locked (ev, resident.v[i].offset,
-                                     resident.v[i].length);
-  if (sealed)
-    evict_thread_wake_locked (ev);
-  evictor_unlock (ev);
-  extent_set_free (&resident);
-  extent_set_free (ours);
-  return came_in;
 }
 
 /* ---- writing ---- */
@@ -446,7 +311,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
     if (w->credit > 0)
       get_credit_locked (ev, w->credit);
     if (ev->config.preserve)
-      claim_for_write_locked (ev, offset, length);
+      evict_claim_locked (ev, offset, length);
     w->window = add_write_locked (ev, offset, length, w->credit);
     if (ring_unstarted (&ev->writes))
       evict_thread_wake_locked (ev);
@@ -454,38 +319,11 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   evictor_unlock (ev);
 }
 
-/* Without a thread the request itself waits for the writeback of its pages, and
- * drops them unless that failed.  With preserve they stay, as their owner is
- * not known.
- */
-static void
-evict_alone (struct evictor *ev, const struct evictor_write *w)
-{
-  const struct extent e = ring_whole_pages (&ev->writes, w->offset, w->length);
-  struct extent_set s;
-  uint64_t bytes;
-  size_t next = 0;
-  bool failed;
-
-  extent_set_init (&s, 1);
-  failed = extent_set_add (&s, e.offset, e.length) == -1 ||
-           writeback_wait (&ev->wb, &s, &next, &bytes) != 0;
-  lock_take (&ev->lock);
-  if (failed && s.nr == 0)
-    ev->kept.unrecorded = true;
-  else if (failed)
-    kept_add (&ev->kept, &s);
-  evictor_unlock (ev);
-  extent_set_free (&s);
-  if (!failed && !ev->config.preserve)
-    drop_alone (ev, w->offset, w->length);
-}
-
 void
 evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
 {
   if (w->alone) {
-    evict_alone (ev, w);
+    evict_alone_write (ev, w);
     return;
   }
   lock_take (&ev->lock);

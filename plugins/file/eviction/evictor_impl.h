@@ -1,6 +1,7 @@
-/* The struct of an evictor, and the calls between its four files.  Requests run
- * evictor.c; the disk's own thread runs the loop of evict_thread.c, its steps
- * in evict_steps.c, and sweeps in evict_sweep.c.
+/* The struct of an evictor, and the calls between its files.  Requests run
+ * evictor.c, evict_preserve.c for cache=preserve, and evict_alone.c without a
+ * thread; the disk's own thread runs the loop of evict_thread.c, its steps in
+ * evict_steps.c, and sweeps in evict_sweep.c.
  *
  * Calls that end in _locked need the lock and assert it.  Those of the thread
  * release it around system calls.  Those of requests release it only while a
@@ -174,5 +175,19 @@ void evict_sweep_turn_locked (struct evictor *ev);
  * explain.  Releases the lock.
  */
 void evict_count_and_sweep_locked (struct evictor *ev);
+
+/* ---- evict_preserve.c ---- */
+
+/* With preserve, a request is about to write a range, which is added to a
+ * window at once.  Releases the lock while it asks the kernel.
+ */
+void evict_claim_locked (struct evictor *ev, uint64_t offset, uint64_t length);
+
+/* ---- evict_alone.c: the lock is not held ---- */
+
+/* A range was read; a write has ended; the disk is closed, or was not used. */
+void evict_alone_drop (struct evictor *ev, uint64_t offset, uint64_t length);
+void evict_alone_write (struct evictor *ev, const struct evictor_write *w);
+void evict_alone_drop_file (struct evictor *ev);
 
 #endif /* FILE_EVICTOR_IMPL_H */
