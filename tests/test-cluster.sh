@@ -31,7 +31,7 @@ answers 2 'no case nonsense, see --list' nonsense
 answers 2 'unknown argument: --nonsense' --nonsense
 answers 2 '--build-dir needs an argument' --build-dir
 
-# What is missing is told at once, all of it, and nothing is built before.
+# The message names every missing program, and nothing is built before it.
 mkdir "$tmp/bin"
 ln -s /usr/bin/* "$tmp/bin"
 rm -f "$tmp/bin/mmdebstrap" "$tmp/bin/qemu-img"

@@ -34,7 +34,7 @@
 #define WINDOW FLUSHED_BYTES
 #define WINDOWS 8
 
-/* What is read lies behind what is written. */
+/* Reads begin behind the writes. */
 #define READ_FROM (64 * MiB)
 #define FILE_SIZE (4096 * MiB)
 
@@ -236,8 +236,8 @@ all_have_their_turn_beside_a_busy_writer (void **state)
   throttle_return (&ev->throttle, WINDOW);
 }
 
-/* A block of a page failed, and another one was written after that was heard
- * of: the window of this one says nothing of the first.
+/* A block of a page failed, and another block was written after the error was
+ * recorded: the window of the second block says nothing of the first.
  */
 static void
 part_of_a_page_that_failed_stays (void **state)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # stats-format=openmetrics is what a parser of OpenMetrics reads, with the right
 # names, types, units and numbers, for names of all bytes; and Prometheus' older
-# parser takes it, too.  stats-interval= writes it so often, and nobody reads half
-# of it.
+# parser takes it, too.  stats-interval= writes the file at that interval, and a
+# reader never sees half of it.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

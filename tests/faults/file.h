@@ -55,7 +55,7 @@ void file_check (const char *name, const char *model_name,
  */
 bool file_is_on_ext4 (int fd);
 
-/* What is shared with the disk; never unmapped. */
+/* Map the struct that is shared with the disk; it stays mapped. */
 struct control *map_control (const char *name);
 
 #endif /* FAULTS_FILE_H */
