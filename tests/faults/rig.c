@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "../pattern.h"
@@ -68,22 +69,61 @@ promise (struct rig *rig, int c, const struct request *rq)
     model_promise_change (&rig->model, rq->change, rq->offset, rq->count, c);
 }
 
-/* Request i was answered: promise what waited for it alone. */
-static void
-release_held (struct rig *rig, int c, int i)
+static bool
+waits (const struct held *held)
 {
-  struct connection *conn = &rig->connections[c];
-  int h;
+  int c;
 
-  for (h = 0; h < conn->nr_held;) {
-    conn->held[h].others &= ~(1U << i);
-    if (conn->held[h].others) {
-      h++;
-      continue;
-    }
-    promise (rig, c, &conn->held[h].request);
-    conn->held[h] = conn->held[--conn->nr_held];
+  for (c = 0; c < MAX_CONNECTIONS; c++) {
+    if (held->others[c])
+      return true;
   }
+  return false;
+}
+
+/* Request i of connection c was answered: promise what waited for it alone.
+ * What another connection was told ok of is not promised if this sync failed.
+ */
+static void
+release_held (struct rig *rig, int c, int i, bool ok)
+{
+  const unsigned bit = 1U << i;
+  int o, h;
+
+  for (o = 0; o < rig->nr_connections; o++) {
+    struct connection *conn = &rig->connections[o];
+
+    for (h = 0; h < conn->nr_held;) {
+      struct held *held = &conn->held[h];
+      const bool waited = held->others[c] & bit;
+
+      held->others[c] &= ~bit;
+      if (!(waited && !ok && o != c)) {
+        if (waits (held)) {
+          h++;
+          continue;
+        }
+        promise (rig, o, &held->request);
+      }
+      conn->held[h] = conn->held[--conn->nr_held];
+    }
+  }
+}
+
+/* The syncs of connection c that are in flight, as bits. */
+static unsigned
+syncs_in_flight (const struct rig *rig, int c)
+{
+  unsigned bits = 0;
+  int i;
+
+  for (i = 0; i < IN_FLIGHT; i++) {
+    const struct request *rq = &rig->connections[c].requests[i];
+
+    if (rq->busy && (rq->what == FLUSH || rq->fua))
+      bits |= 1U << i;
+  }
+  return bits;
 }
 
 static void
@@ -91,15 +131,13 @@ hold (struct rig *rig, int c, const struct request *rq)
 {
   struct connection *conn = &rig->connections[c];
   struct held *held = &conn->held[conn->nr_held++];
-  int i;
+  int o;
 
+  memset (held, 0, sizeof *held);
   held->request = *rq;
-  held->others = 0;
-  for (i = 0; i < IN_FLIGHT; i++) {
-    const struct request *other = &conn->requests[i];
-
-    if (other->busy && (other->what == FLUSH || other->fua))
-      held->others |= 1U << i;
+  for (o = 0; o < rig->nr_connections; o++) {
+    if (o == c || rig->plan.flushes)
+      held->others[o] = syncs_in_flight (rig, o);
   }
 }
 
@@ -190,7 +228,7 @@ answered (struct rig *rig, int c, struct request *rq, bool ok)
   default:
     change_answered (rig, c, rq, ok);
   }
-  release_held (rig, c, rq - rig->connections[c].requests);
+  release_held (rig, c, rq - rig->connections[c].requests, ok);
 }
 
 static void

@@ -40,12 +40,15 @@ struct request {
 /* No history has more requests. */
 #define MAX_HELD 256
 
-/* A flush or FUA request that succeeded while others of its connection
- * were in flight, one of which may report an error.
+/* A flush or FUA request that succeeded while other syncs of its connection
+ * were in flight, one of which may report an error.  Of a disk that loses its
+ * cache, also those of other connections: the sync that failed may have been
+ * the first for the disk, and its thread the last to run.  Then the next flush
+ * fails.
  */
 struct held {
-  struct request request; /* a copy */
-  unsigned others;        /* bits: indexes of requests */
+  struct request request;           /* a copy */
+  unsigned others[MAX_CONNECTIONS]; /* bits: indexes of requests */
 };
 
 struct connection {
