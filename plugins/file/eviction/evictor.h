@@ -141,7 +141,7 @@ bool evictor_may_have_newer (struct evictor *ev, uint64_t offset,
 /* ---- writing ---- */
 
 /* Before a request writes [offset, offset+length) into the page cache: add the
- * range to a window, which is neither started nor dropped until the write ends.
+ * range to a window, which is neither waited for nor dropped until it ends.
  * With "wait", queue first for a write slot and credit; without, the range is a
  * page that zeroing makes dirty.  length > 0 and <= window_size.
  */

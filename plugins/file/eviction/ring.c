@@ -235,7 +235,7 @@ ring_unstarted (const struct ring *r)
   struct window *w;
 
   STAILQ_FOREACH (w, &r->sealed, next) {
-    if (!w->started && w->pins == 0)
+    if (!w->started)
       return w;
   }
   return NULL;

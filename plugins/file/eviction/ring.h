@@ -121,7 +121,8 @@ bool ring_is_flushed (const struct ring *r);
 uint64_t ring_sealed_bytes (const struct ring *r);
 
 /* A request will write to the pages of the extent that was added last: the
- * window is pinned, and neither started nor dropped, until it is unpinned.
+ * window is pinned, and neither waited for nor dropped, until it is unpinned.
+ * Its writeback may be started: what is written later is started by the wait.
  */
 struct window *ring_pin (struct ring *r);
 
@@ -133,7 +134,7 @@ int ring_unpin (struct ring *r, struct window *w, uint64_t offset,
                 uint64_t length, uint64_t done);
 
 /* Oldest sealed window, or NULL if there is none or it is pinned; and the
- * oldest that is neither started nor pinned.  They stay in the ring, unchanged
+ * oldest that is not started.  They stay in the ring, unchanged
  * until they are taken.
  */
 struct window *ring_oldest (const struct ring *r);
