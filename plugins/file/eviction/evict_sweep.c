@@ -20,10 +20,6 @@
 #include "clock.h"
 #include "evictor_impl.h"
 
-/* The page cache of the whole file is counted once in this many full windows.
- */
-#define WINDOWS_PER_COUNT 2
-
 /* The number of counts after which pages that stayed when swept are tried
  * again; their allowance shrinks with each count.
  */

@@ -20,10 +20,6 @@
 #include "evictor_impl.h"
 #include "retry.h"
 
-/* The page cache of the whole file is counted once in this many full windows.
- */
-#define WINDOWS_PER_COUNT 2
-
 /* ---- from beginning to end ---- */
 
 static void

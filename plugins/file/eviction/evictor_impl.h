@@ -28,6 +28,10 @@
 #include "throttle.h"
 #include "writeback.h"
 
+/* The page cache of the whole file is counted once in this many full windows.
+ */
+#define WINDOWS_PER_COUNT 2
+
 /* The disk's own thread. */
 enum thread_state {
   NO_THREAD,    /* the thread was never started, or could not be */
