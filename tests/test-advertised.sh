@@ -24,6 +24,9 @@ for word in file= dir= directory= fd= dirfd= cache= fadvise= \
   cache-limit=; do
   grep -qF "$word" "$tmp/help" || fail "--help does not tell of $word"
 done
+sed -n '/^cache=/,/^[a-z-]*=BOOL/p' "$tmp/help" | tr -s ' \n' ' ' |
+  grep -q 'nothing of the file is left in the page cache at the end' ||
+  fail "--help does not say what cache=none does"
 
 truncate -s 1M "$tmp/disk"
 targets=("$tmp/disk")

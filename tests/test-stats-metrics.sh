@@ -60,6 +60,15 @@ ask read 0 131072               # too long to be read past the page cache
 client_stop
 stop_nbdkit
 here="disk='$disk'"
+# The manual page explains each metric.
+parsed "$stats" | sed 's/ .*//; s/_total$//' | sort -u >"$tmp/metrics"
+[ "$(wc -l <"$tmp/metrics")" -gt 10 ] || fail "metrics: $(<"$tmp/metrics")"
+sed -n '/^=head1 STATISTICS/,/^=head1 ERRORS/p' \
+  "$srcdir/../docs/nbdkit-file-plugin.pod" >"$tmp/manual"
+while read -r metric; do
+  grep -q "C<$metric>" "$tmp/manual" || fail "the manual lacks $metric"
+done <"$tmp/metrics"
+
 has "plugin_info cache='none',version='$("$NBDKIT" file --version |
   sed -n 's/^file //p')' 1"
 has "requests_total $here,operation='write' 256"

@@ -42,6 +42,13 @@ ask trim 25165824 4096       # and reads what that has left there
 kill -USR1 "$server"
 eventually 10 has_reads 2 || fail "nothing on SIGUSR1: $(cat "$stats")"
 is "$disk" .name
+# The manual page explains each key.
+sed -n '/^=head1 STATISTICS/,/^=head1 ERRORS/p' \
+  "$srcdir/../docs/nbdkit-file-plugin.pod" >"$tmp/manual"
+jq -r '.disks[0] | keys[]' "$stats" >"$tmp/keys"
+while read -r key; do
+  grep -q "^=item.*C<$key>" "$tmp/manual" || fail "the manual lacks $key"
+done <"$tmp/keys"
 is 257 .writes
 is $((257 * 4096)) .written_bytes
 is 257 .window_requests

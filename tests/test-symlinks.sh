@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # symlinks= says how far a symbolic link in a folder leads, for opening and for
 # listing; and a file that is swapped for a link or a FIFO while it is being
-# opened is not a way around it.
+# opened is not a way around it.  Links in a folder work with the cow filter.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=lib.sh
 . "${srcdir:-.}/lib.sh" || exit
-need nbdinfo mkfifo
+need cachestats nbdcopy nbdinfo mkfifo
 
 opens=${OPENS:-500}  # in each race
 
@@ -95,3 +95,24 @@ mode='a link to the folder'
 start_nbdkit file "dir=$tmp/folder" symlinks=refuse
 serves good
 stop_nbdkit
+
+# virt-v2v since 2.13.1 has the disks of its source served like this.
+mode='links through the cow filter'
+rm -r "$dir"
+mkdir "$dir"
+random_file "$tmp/disk" 8M
+ln -s "$tmp/disk" "$dir/sda"
+cp "$tmp/disk" "$tmp/before"
+drop "$tmp/disk"
+start_nbdkit --filter=cow file "dir=$dir" reduce-memory-pressure=on
+export_uri="nbd+unix:///sda?socket=$tmp/sock"
+limited nbdcopy "$export_uri" "$tmp/copy" || fail "$mode: it does not read"
+same "$tmp/before" "$tmp/copy"
+client_start "$export_uri"
+ask write 1M 64K
+ask flush
+ask read 1M 64K
+client_stop
+empty_soon "$tmp/disk" "$mode"
+stop_nbdkit
+same "$tmp/before" "$tmp/disk"

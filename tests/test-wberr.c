@@ -10,6 +10,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,11 +32,21 @@ static int sync_error, page_error;
 /* A write that ends while the kernel syncs for the flush of "a". */
 static bool write_during_sync;
 
+/* The evictor's fdatasync, which reports that the device lost its cache. */
+#define EVICTOR_FD 1000
+static sem_t evictor_syncs;
+
 int
 fdatasync (int fd)
 {
   const int err = sync_error;
 
+  if (fd == EVICTOR_FD) {
+    sem_post (&evictor_syncs);
+    usleep (100000); /* so that a flush could overtake it */
+    errno = EIO;
+    return -1;
+  }
   if (write_during_sync)
     wberr_write_ends (&a, wberr_write_begins (&a));
   write_during_sync = false;
@@ -176,6 +188,33 @@ a_second_error_of_the_device_is_new (void **state)
   assert_int_equal (flush (&b, 0), 0);
 }
 
+static void *
+evictor_sync (void *arg)
+{
+  struct wberr_seen seen = wberr_seen_now (&e);
+
+  wberr_sync (&e, EVICTOR_FD, &seen, true);
+  return NULL;
+}
+
+/* The device reports a lost cache to the evictor only, and a flush that is sent
+ * in the meantime succeeds: it must know of the error when it returns.
+ */
+static void
+a_flush_does_not_overtake_the_evictor (void **state)
+{
+  pthread_t evictor;
+
+  sem_init (&evictor_syncs, 0, 0);
+  assert_int_equal (pthread_create (&evictor, NULL, evictor_sync, NULL), 0);
+  sem_wait (&evictor_syncs);
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&b, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+  pthread_join (evictor, NULL);
+  sem_destroy (&evictor_syncs);
+}
+
 /* What the evictor has seen before a connection begins fails its first flush,
  * unless another client was told.
  */
@@ -286,6 +325,7 @@ main (void)
     TEST (an_error_of_pages_is_reported_once_each),
     TEST (the_error_descriptor_tells_a_second_error),
     TEST (a_second_error_of_the_device_is_new),
+    TEST (a_flush_does_not_overtake_the_evictor),
     TEST (a_new_connection_is_told_what_nobody_was),
     TEST (what_was_pending_fails_the_first_flush),
     TEST (shared_descriptions_share_each_report),

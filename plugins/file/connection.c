@@ -22,13 +22,11 @@
 #include "options.h"
 #include "eviction/reopen.h"
 
-/* All connections.  The lock is held when one is opened and closed, for
- * nothing else.
- */
+/* All connections.  The lock guards the list. */
 static pthread_mutex_t connections_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD (list, connection) connections;
 
-/* With preserve, a way to read that leaves the page cache alone. */
+/* With preserve, reads need O_DIRECT, which leaves the page cache as it is. */
 static int
 open_direct (struct connection *c, int fd)
 {
@@ -68,8 +66,8 @@ connection_new (int fd, bool writable, bool shared, const char *name,
   }
   wberr_client_init (&d->errors, &c->errors);
 
-  /* With preserve the little that is read through the page cache must not
-   * bring in more.
+  /* With preserve, the few reads through the page cache must not start
+   * readahead.
    */
   err = posix_fadvise (fd, 0, 0,
                        options.cache == CACHE_PRESERVE ? POSIX_FADV_RANDOM
@@ -78,7 +76,7 @@ connection_new (int fd, bool writable, bool shared, const char *name,
     nbdkit_debug ("%s: posix_fadvise: errno %d (ignored)", name, err);
 
   pthread_mutex_lock (&connections_lock);
-  LIST_INSERT_HEAD (&connections, c, others);
+  LIST_INSERT_HEAD (&connections, c, link);
   pthread_mutex_unlock (&connections_lock);
   return c;
 
@@ -94,14 +92,11 @@ void
 connection_free (struct connection *c)
 {
   pthread_mutex_lock (&connections_lock);
-  LIST_REMOVE (c, others);
+  LIST_REMOVE (c, link);
   pthread_mutex_unlock (&connections_lock);
 
   if (c->disk->evictor && atomic_load (&c->reads))
     evictor_readers (c->disk->evictor, -1);
-  /* Before the disk goes: its writeback errors would have nobody else to
-   * be reported to, and the pages can be dropped all the same.
-   */
   close (c->fd);
   direct_close (&c->direct);
   disk_put (c->disk);
@@ -114,7 +109,7 @@ connection_free_all (void)
 {
   struct connection *c;
 
-  LIST_FOREACH (c, &connections, others) {
+  LIST_FOREACH (c, &connections, link) {
     if (c->disk->evictor)
       evictor_begin_empty (c->disk->evictor);
   }
@@ -170,7 +165,7 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   int err;
 
   if (ev)
-    evictor_write_begins (ev, &w, offset, count, true);
+    evictor_write_begins (ev, &w, offset, count);
   done = write_fully (c, buf, count, offset);
   err = errno;
   if (done < count)
@@ -291,8 +286,8 @@ connection_flush (struct connection *c)
 void
 connection_prefetch (struct connection *c, uint32_t count, uint64_t offset)
 {
-  /* A hint: what cannot be read now fails when it is really read.  With
-   * preserve reads go past the page cache, so it would be of no use.
+  /* A hint, so errors are ignored: the read itself will report them.  With
+   * preserve, reads bypass the page cache, so there is nothing to read ahead.
    */
   if (options.cache == CACHE_PRESERVE)
     return;

@@ -28,7 +28,7 @@
  * constant or atomic, or guarded by the lock of the list of connections.
  */
 struct connection {
-  LIST_ENTRY (connection) others;
+  LIST_ENTRY (connection) link;
   int fd; /* its own description: readahead state, and
            * writeback errors, are kept per description */
   bool writable;
@@ -72,8 +72,8 @@ int connection_write (struct connection *c, const void *buf, uint32_t count,
 
 /* Put everything that any connection to the disk has written onto the
  * disk; it is dropped soon afterwards.  Returns 0, or -1 with nbdkit_error
- * called and errno set, also for an earlier writeback error that this
- * connection's flush was not told of.
+ * called and errno set, also for an earlier writeback error for which no flush
+ * of this connection has failed yet.
  */
 int connection_flush (struct connection *c);
 

@@ -64,11 +64,20 @@ disk_size (const struct disk *d, int fd)
 
 /* ---- what the kernel knows of the device ---- */
 
+/* Whether NBD can advertise this block size: a power of two from 512 bytes to
+ * 32 MiB.  The stripe of a RAID may be something else.
+ */
+static bool
+can_be_preferred (unsigned size)
+{
+  return size >= 512 && size <= 32 * 1024 * 1024 && (size & (size - 1)) == 0;
+}
+
 static void
 probe_block_device (struct disk *d, int fd)
 {
   int sector_size = 4096; /* safe if not known */
-  unsigned minimum = 0, optimal = 0, preferred;
+  unsigned minimum = 0, optimal = 0;
 
   if (ioctl (fd, BLKSSZGET, &sector_size) == -1)
     nbdkit_debug ("%s: cannot get the sector size: %m", d->name);
@@ -77,14 +86,10 @@ probe_block_device (struct disk *d, int fd)
   if (ioctl (fd, BLKIOMIN, &minimum) == -1 ||
       ioctl (fd, BLKIOOPT, &optimal) == -1)
     return;
-  preferred = optimal > minimum ? optimal : minimum;
-  if (preferred < 4096)
-    preferred = 4096;
-  /* The protocol wants a power of two up to 32 MiB; RAID stripes may not
-   * be one.
-   */
-  if ((preferred & (preferred - 1)) == 0 && preferred <= 32 * 1024 * 1024)
-    d->preferred_io = preferred;
+  if (optimal > minimum && can_be_preferred (optimal))
+    d->preferred_io = optimal;
+  else if (can_be_preferred (minimum))
+    d->preferred_io = minimum;
 }
 
 /* Looks at the end of the file: on tmpfs a SEEK_HOLE walks all data from

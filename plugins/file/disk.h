@@ -62,8 +62,8 @@ struct disk {
 struct disk *disk_get (int fd, bool shared, const char *name, const char *path);
 
 /* Give up one reference.  The last one writes back and drops what is
- * left of the disk in the page cache, waiting for it, and logs an error
- * that no client was told of.
+ * left of the disk in the page cache, waiting for it, and logs an error for
+ * which no flush has failed.
  */
 void disk_put (struct disk *d);
 

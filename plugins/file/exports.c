@@ -82,7 +82,7 @@ exports_check (const char *key)
     return -1;
   }
 
-  /* It was inherited on purpose, but by nbdkit, not by what --run runs. */
+  /* The descriptor is for nbdkit, not for the command of --run. */
   if (options.fd != -1)
     fcntl (options.fd, F_SETFD, FD_CLOEXEC);
 
@@ -93,7 +93,8 @@ exports_check (const char *key)
 
 /* ---- opening ---- */
 
-/* Whether writing was refused in a way that still lets us read. */
+/* Whether the file may still be readable after opening it for writing failed.
+ */
 static bool
 may_still_read (int err)
 {
@@ -151,7 +152,8 @@ open_servable (int dirfd, const char *name, int flags)
     fd = -1;
   }
   else {
-    /* This waits until others have given up their leases of the file. */
+    /* This waits until other processes have given up their leases of the file.
+     */
     fd = reopen (path_fd, flags);
     if (fd == -1 && errno == ENOENT)
       fd = open_again (dirfd, name, flags, &st);
@@ -180,10 +182,10 @@ open_file (int dirfd, const char *name, bool readonly, bool *writable)
   return fd;
 }
 
-/* A description of our own of the inherited descriptor, or if that may not be
- * had, the same.  A descriptor that cannot write is meant for reading, even
- * where we could open the file for writing; and one with O_APPEND writes at the
- * end of the file, wherever it is told to.
+/* Open the inherited descriptor's file again, for a description of its own; if
+ * that is not possible, duplicate the descriptor.  A descriptor that cannot
+ * write is meant for reading, even if the file could be opened for writing; and
+ * one with O_APPEND ignores the offset of a write.
  */
 static int
 open_inherited (bool readonly, bool *writable, bool *shared)
@@ -385,9 +387,9 @@ exports_free (struct exported *e)
 
 /* ---- listing ---- */
 
-/* Whether the name is listed.  Names of other types are not looked at: a folder
- * may be a mount whose server does not answer.  Symbolic links are followed as
- * far as they are by opening.
+/* Whether the name is listed.  Only regular files, block devices and links are
+ * examined: a folder may be a mount whose server does not answer.  Links are
+ * followed as far as when a client opens them.
  */
 static bool
 is_listed (int dirfd, const struct dirent *d)

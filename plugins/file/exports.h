@@ -11,8 +11,9 @@
 
 struct nbdkit_exports;
 
-/* Check that what the options say is there, and of the right type.  "key" is
- * the parameter that named it.  Returns 0, or -1 with nbdkit_error called.
+/* Check that the file or folder of the options exists and has the right type.
+ * "key" is the parameter that named it.  Returns 0, or -1 with nbdkit_error
+ * called.
  */
 int exports_check (const char *key);
 
@@ -40,8 +41,8 @@ int exports_open (bool readonly, struct exported *e);
 /* Free the names. */
 void exports_free (struct exported *e);
 
-/* List what a client may ask for.  Returns 0, or -1 with nbdkit_error
- * called.
+/* List the export names that a client may open.  Returns 0, or -1 with
+ * nbdkit_error called.
  */
 int exports_list (struct nbdkit_exports *exports);
 

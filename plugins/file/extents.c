@@ -34,7 +34,7 @@ max (uint64_t a, uint64_t b)
   return a > b ? a : b;
 }
 
-/* ---- asking the kernel for a run ---- */
+/* ---- runs, by the kernel ---- */
 
 /* lseek with SEEK_DATA or SEEK_HOLE.  Returns "none" where the kernel says
  * ENXIO, because nothing of that kind follows, or -1 with nbdkit_error called
@@ -83,7 +83,7 @@ walk (struct connection *c, uint64_t offset, bool is_data, uint64_t limit,
   return RUN_DATA;
 }
 
-/* ---- asking the kernel whether a hole is one still ---- */
+/* ---- confirming a hole ---- */
 
 /* Enough for 8 GiB of ext4's preallocated extents, which are the shortest:
  * 128 MiB at most.
@@ -115,13 +115,13 @@ nothing_stored (int fd, uint64_t offset, uint64_t length)
 }
 
 /* Whether [offset, end) is certainly a hole, in time that does not depend on
- * what comes after it.
+ * the data after the range.
  *
- * Memory is looked at first.  Data stays in memory until the file system has
- * stored it, so what is neither there now nor stored afterwards was not written
- * before the question.  That needs an instrument that is known to see the
- * memory of this very file: FIEMAP alone calls data unwritten that is about to
- * be stored in preallocated blocks.  tmpfs has nothing but memory.
+ * The page cache is queried first.  Data stays in it until the file system has
+ * stored the data, so a range that is neither cached now nor stored afterwards
+ * was not written before the query.  The query of the page cache is needed:
+ * FIEMAP alone reports data as unwritten that is about to be stored in
+ * preallocated blocks.  On tmpfs there is only the page cache.
  */
 static bool
 is_hole (struct connection *c, uint64_t offset, uint64_t end)
@@ -156,11 +156,11 @@ knows_holes (struct connection *c)
 
 /* ---- runs ---- */
 
-/* One question of a client. */
+/* A client's request for block status. */
 struct query {
   struct connection *c;
-  struct file_state state; /* of the file when it was asked */
-  uint64_t limit;          /* end of what was asked about */
+  struct file_state state; /* of the file when the request began */
+  uint64_t limit;          /* end of the range */
 };
 
 /* Check the hole [offset, *end) once more, as the file may have been truncated
@@ -203,7 +203,9 @@ find_run (struct query *q, uint64_t offset, bool is_data, uint64_t *end)
 
   if (kind == RUN_DATA)
     return kind;
-  /* Truncated by somebody: who reads it is told, not who copies a hole. */
+  /* Another process truncated the file: a client that reads the range gets an
+   * error, and a client that skips a hole would not.
+   */
   if (offset >= size) {
     *end = q->limit;
     return RUN_DATA;

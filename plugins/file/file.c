@@ -61,15 +61,15 @@ file_after_fork (void)
 static void
 file_dump_plugin (void)
 {
-  printf ("file_block_size=yes\n");
-  printf ("file_blkdiscard=yes\n");
-  printf ("file_blkrotational=yes\n");
-  printf ("file_blksszget=yes\n");
-  printf ("file_blkzeroout=yes\n");
-  printf ("file_extents=yes\n");
-  printf ("file_falloc_fl_punch_hole=yes\n");
-  printf ("file_falloc_fl_zero_range=yes\n");
-  printf ("file_windowed=yes\n");
+  puts ("file_block_size=yes\n"
+        "file_blkdiscard=yes\n"
+        "file_blkrotational=yes\n"
+        "file_blksszget=yes\n"
+        "file_blkzeroout=yes\n"
+        "file_extents=yes\n"
+        "file_falloc_fl_punch_hole=yes\n"
+        "file_falloc_fl_zero_range=yes\n"
+        "file_windowed=yes");
 }
 
 static int
@@ -107,19 +107,31 @@ file_get_size (void *handle)
   return disk_size (c->disk, c->fd);
 }
 
-/* Any size will do, but pages and the device have their preference. */
+/* The largest minimum block size that nbdkit lets a plugin advertise. */
+#define MAX_MINIMUM 65536
+
+/* Hints for clients: requests of any size and alignment are served.  A minimum
+ * that does not divide the size would make clients refuse the disk.
+ */
 static int
 file_block_size (void *handle, uint32_t *minimum, uint32_t *preferred,
                  uint32_t *maximum)
 {
   struct connection *c = handle;
+  const uint32_t sector = c->disk->sector_size;
+  int64_t size;
 
   *minimum = *preferred = *maximum = 0;
-  if (c->disk->preferred_io > 0) {
-    *minimum = 1;
-    *preferred = c->disk->preferred_io;
-    *maximum = 0xffffffff;
-  }
+  if (c->disk->preferred_io == 0)
+    return 0;
+  size = disk_size (c->disk, c->fd);
+  if (size == -1)
+    return -1;
+  *minimum = 1;
+  if (sector <= MAX_MINIMUM && size % sector == 0)
+    *minimum = sector;
+  *preferred = c->disk->preferred_io;
+  *maximum = 0xffffffff;
   return 0;
 }
 
@@ -155,12 +167,6 @@ file_can_multi_conn (void *handle)
 }
 
 static int
-file_can_trim (void *handle)
-{
-  return 1;
-}
-
-static int
 file_can_fast_zero (void *handle)
 {
   return 1;
@@ -170,12 +176,6 @@ static int
 file_can_fua (void *handle)
 {
   return NBDKIT_FUA_NATIVE;
-}
-
-static int
-file_can_cache (void *handle)
-{
-  return NBDKIT_CACHE_NATIVE;
 }
 
 /* ---- a request ---- */
@@ -195,7 +195,7 @@ file_pread (void *handle, void *buf, uint32_t count, uint64_t offset,
             uint32_t flags)
 {
   return counted (handle, STATS_READ, count,
-                  reading_read (handle, buf, count, offset));
+                  read_request (handle, buf, count, offset));
 }
 
 static int
@@ -267,10 +267,8 @@ static struct nbdkit_plugin plugin = {
   .can_write = file_can_write,
   .can_extents = file_can_extents,
   .can_multi_conn = file_can_multi_conn,
-  .can_trim = file_can_trim,
   .can_fast_zero = file_can_fast_zero,
   .can_fua = file_can_fua,
-  .can_cache = file_can_cache,
   .pread = file_pread,
   .pwrite = file_pwrite,
   .flush = file_flush,

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,78 +47,81 @@ struct options options = {
 static const char *source_key;
 static const char *cache_key, *cache_value;
 
-struct choice {
-  const char *name;
-  int value;
+/* The choices of a parameter, in the order of their values. */
+static const char *const cache_modes[] = {
+  [CACHE_DEFAULT] = "default",
+  [CACHE_NONE] = "none",
+  [CACHE_PRESERVE] = "preserve",
+  NULL,
 };
 
-static const struct choice cache_modes[] = {
-  { "default", CACHE_DEFAULT },
-  { "none", CACHE_NONE },
-  { "preserve", CACHE_PRESERVE },
-  { NULL, 0 },
+static const char *const fadvise_modes[] = {
+  [POSIX_FADV_NORMAL] = "normal",
+  [POSIX_FADV_RANDOM] = "random",
+  [POSIX_FADV_SEQUENTIAL] = "sequential",
+  NULL,
 };
 
-static const struct choice fadvise_modes[] = {
-  { "normal", POSIX_FADV_NORMAL },
-  { "random", POSIX_FADV_RANDOM },
-  { "sequential", POSIX_FADV_SEQUENTIAL },
-  { NULL, 0 },
+static const char *const symlinks_modes[] = {
+  [SYMLINKS_FOLLOW] = "follow",
+  [SYMLINKS_BENEATH] = "beneath",
+  [SYMLINKS_REFUSE] = "refuse",
+  NULL,
 };
 
-static const struct choice symlinks_modes[] = {
-  { "follow", SYMLINKS_FOLLOW },
-  { "beneath", SYMLINKS_BENEATH },
-  { "refuse", SYMLINKS_REFUSE },
-  { NULL, 0 },
-};
-
-static const struct choice stats_formats[] = {
-  { "text", STATS_TEXT },
-  { "json", STATS_JSON },
-  { "openmetrics", STATS_OPENMETRICS },
-  { NULL, 0 },
+static const char *const stats_formats[] = {
+  [STATS_TEXT] = "text",
+  [STATS_JSON] = "json",
+  [STATS_OPENMETRICS] = "openmetrics",
+  NULL,
 };
 
 const char *
 cache_mode_name (enum cache_mode mode)
 {
-  return cache_modes[mode].name;
+  return cache_modes[mode];
 }
 
-/* Find "value" in a table of choices.  Returns -1 with an error that
- * lists them.
+/* The index of "value" among the choices, or -1 with an error that lists them.
  */
 static int
-parse_choice (const char *key, const char *value, const struct choice *c)
+parse_choice (const char *key, const char *value, const char *const *choices)
 {
   char all[128] = "";
   size_t i;
 
-  for (i = 0; c[i].name; i++) {
-    if (strcmp (value, c[i].name) == 0)
-      return c[i].value;
+  for (i = 0; choices[i]; i++) {
+    if (strcmp (value, choices[i]) == 0)
+      return i;
     if (i > 0)
       strcat (all, ", ");
-    strcat (all, c[i].name);
+    strcat (all, choices[i]);
   }
   nbdkit_error ("%s=%s: not one of: %s", key, value, all);
   return -1;
 }
 
-/* Also hexadecimal (0x) and octal (0), as everywhere in nbdkit. */
+/* Also hexadecimal (0x) and octal (0), as everywhere in nbdkit.  "what" is
+ * "a number" or the like.
+ */
 static int
-parse_number (const char *key, const char *value, int min, int max, int *r)
+parse_number (const char *key, const char *value, const char *what, int max,
+              int *r)
 {
   int n;
 
-  if (nbdkit_parse_int (key, value, &n) == -1 || n < min || n > max)
+  if (nbdkit_parse_int (key, value, &n) == -1 || n < 1 || n > max) {
+    nbdkit_error ("%s=%s: must be %s from 1 to %d", key, value, what, max);
     return -1;
+  }
   *r = n;
   return 0;
 }
 
-/* ---- one function a parameter ---- */
+/* ---- setting ----
+ *
+ * "arg" is from the table of parameters.
+ */
 
 /* There can be only one source; repeated, it is the last of its kind. */
 static int
@@ -140,7 +142,7 @@ set_source (const char *key, const char *value, enum source source)
  * matter, and neither does the current folder, which nbdkit leaves.
  */
 static int
-set_path (const char *key, const char *value, enum source source)
+set_path (const char *key, const char *value, int source)
 {
   if (set_source (key, value, source) == -1)
     return -1;
@@ -161,41 +163,20 @@ set_path (const char *key, const char *value, enum source source)
 }
 
 static int
-set_file (const char *key, const char *value)
+set_descriptor (const char *key, const char *value, int source)
 {
-  return set_path (key, value, SOURCE_FILE);
-}
+  int fd;
 
-static int
-set_dir (const char *key, const char *value)
-{
-  return set_path (key, value, SOURCE_DIR);
-}
-
-static int
-set_descriptor (const char *key, const char *value, enum source source)
-{
   if (set_source (key, value, source) == -1)
     return -1;
-  if (parse_number (key, value, 3, INT_MAX, &options.fd) == -1) {
+  if (nbdkit_parse_int (key, value, &fd) == -1 || fd <= 2) {
     nbdkit_error ("%s=%s: must be the number of a file descriptor greater "
                   "than 2: nbdkit itself uses 0, 1 and 2",
                   key, value);
     return -1;
   }
+  options.fd = fd;
   return 0;
-}
-
-static int
-set_fd (const char *key, const char *value)
-{
-  return set_descriptor (key, value, SOURCE_FD);
-}
-
-static int
-set_dirfd (const char *key, const char *value)
-{
-  return set_descriptor (key, value, SOURCE_DIRFD);
 }
 
 /* cache= and reduce-memory-pressure= are two names of one switch: the last one
@@ -217,7 +198,7 @@ set_cache_mode (const char *key, const char *value, enum cache_mode mode)
 }
 
 static int
-set_cache (const char *key, const char *value)
+set_cache (const char *key, const char *value, int arg)
 {
   int mode = parse_choice (key, value, cache_modes);
 
@@ -225,7 +206,7 @@ set_cache (const char *key, const char *value)
 }
 
 static int
-set_reduce_memory_pressure (const char *key, const char *value)
+set_reduce_memory_pressure (const char *key, const char *value, int arg)
 {
   int r = nbdkit_parse_bool (value);
 
@@ -237,14 +218,14 @@ set_reduce_memory_pressure (const char *key, const char *value)
 }
 
 static int
-set_fadvise (const char *key, const char *value)
+set_fadvise (const char *key, const char *value, int arg)
 {
   options.fadvise = parse_choice (key, value, fadvise_modes);
   return options.fadvise == -1 ? -1 : 0;
 }
 
 static int
-set_symlinks (const char *key, const char *value)
+set_symlinks (const char *key, const char *value, int arg)
 {
   int mode = parse_choice (key, value, symlinks_modes);
 
@@ -253,18 +234,14 @@ set_symlinks (const char *key, const char *value)
 }
 
 static int
-set_cache_windows (const char *key, const char *value)
+set_cache_windows (const char *key, const char *value, int arg)
 {
-  if (parse_number (key, value, 1, MAX_WINDOWS, &options.cache_windows) == -1) {
-    nbdkit_error ("%s=%s: must be a number from 1 to %d", key, value,
-                  MAX_WINDOWS);
-    return -1;
-  }
-  return 0;
+  return parse_number (key, value, "a number", MAX_WINDOWS,
+                       &options.cache_windows);
 }
 
 static int
-set_cache_window_size (const char *key, const char *value)
+set_cache_window_size (const char *key, const char *value, int arg)
 {
   int64_t size = nbdkit_parse_size (value);
 
@@ -283,7 +260,7 @@ set_cache_window_size (const char *key, const char *value)
 }
 
 static int
-set_cache_limit (const char *key, const char *value)
+set_cache_limit (const char *key, const char *value, int arg)
 {
   int64_t size = nbdkit_parse_size (value);
 
@@ -297,7 +274,7 @@ set_cache_limit (const char *key, const char *value)
 }
 
 static int
-set_stats (const char *key, const char *value)
+set_stats (const char *key, const char *value, int arg)
 {
   if (*value == '\0') {
     nbdkit_error ("%s=: the name is empty", key);
@@ -309,7 +286,7 @@ set_stats (const char *key, const char *value)
 }
 
 static int
-set_stats_format (const char *key, const char *value)
+set_stats_format (const char *key, const char *value, int arg)
 {
   int format = parse_choice (key, value, stats_formats);
 
@@ -318,20 +295,15 @@ set_stats_format (const char *key, const char *value)
 }
 
 static int
-set_stats_interval (const char *key, const char *value)
+set_stats_interval (const char *key, const char *value, int arg)
 {
-  if (parse_number (key, value, 1, MAX_INTERVAL, &options.stats_interval) ==
-      -1) {
-    nbdkit_error ("%s=%s: must be a number of seconds from 1 to %d", key, value,
-                  MAX_INTERVAL);
-    return -1;
-  }
-  return 0;
+  return parse_number (key, value, "a number of seconds", MAX_INTERVAL,
+                       &options.stats_interval);
 }
 
 /* Parameters of nbdkit before 1.2. */
 static int
-set_delay (const char *key, const char *value)
+set_delay (const char *key, const char *value, int arg)
 {
   nbdkit_error ("%s=%s: add --filter=delay on the command line, which "
                 "has this parameter now",
@@ -346,29 +318,30 @@ enum needs { NOTHING, EVICTION, STATS };
 
 static struct parameter {
   const char *key;
-  int (*set) (const char *key, const char *value);
+  int (*set) (const char *key, const char *value, int arg);
+  int arg;
   bool repeatable;
   enum needs needs;
   const char *value; /* given last, or NULL */
 } parameters[] = {
-  { "file", set_file, REPEATABLE, NOTHING, NULL },
-  { "dir", set_dir, REPEATABLE, NOTHING, NULL },
-  { "directory", set_dir, REPEATABLE, NOTHING, NULL },
-  { "fd", set_fd, ONCE, NOTHING, NULL },
-  { "dirfd", set_dirfd, ONCE, NOTHING, NULL },
-  { "symlinks", set_symlinks, ONCE, NOTHING, NULL },
-  { "cache", set_cache, REPEATABLE, NOTHING, NULL },
-  { "reduce-memory-pressure", set_reduce_memory_pressure, REPEATABLE, NOTHING,
-    NULL },
-  { "fadvise", set_fadvise, REPEATABLE, NOTHING, NULL },
-  { "cache-windows", set_cache_windows, ONCE, EVICTION, NULL },
-  { "cache-window-size", set_cache_window_size, ONCE, EVICTION, NULL },
-  { "cache-limit", set_cache_limit, ONCE, EVICTION, NULL },
-  { "stats", set_stats, ONCE, NOTHING, NULL },
-  { "stats-format", set_stats_format, ONCE, STATS, NULL },
-  { "stats-interval", set_stats_interval, ONCE, STATS, NULL },
-  { "rdelay", set_delay, REPEATABLE, NOTHING, NULL },
-  { "wdelay", set_delay, REPEATABLE, NOTHING, NULL },
+  { "file", set_path, SOURCE_FILE, REPEATABLE, NOTHING, NULL },
+  { "dir", set_path, SOURCE_DIR, REPEATABLE, NOTHING, NULL },
+  { "directory", set_path, SOURCE_DIR, REPEATABLE, NOTHING, NULL },
+  { "fd", set_descriptor, SOURCE_FD, ONCE, NOTHING, NULL },
+  { "dirfd", set_descriptor, SOURCE_DIRFD, ONCE, NOTHING, NULL },
+  { "symlinks", set_symlinks, 0, ONCE, NOTHING, NULL },
+  { "cache", set_cache, 0, REPEATABLE, NOTHING, NULL },
+  { "reduce-memory-pressure", set_reduce_memory_pressure, 0, REPEATABLE,
+    NOTHING, NULL },
+  { "fadvise", set_fadvise, 0, REPEATABLE, NOTHING, NULL },
+  { "cache-windows", set_cache_windows, 0, ONCE, EVICTION, NULL },
+  { "cache-window-size", set_cache_window_size, 0, ONCE, EVICTION, NULL },
+  { "cache-limit", set_cache_limit, 0, ONCE, EVICTION, NULL },
+  { "stats", set_stats, 0, ONCE, NOTHING, NULL },
+  { "stats-format", set_stats_format, 0, ONCE, STATS, NULL },
+  { "stats-interval", set_stats_interval, 0, ONCE, STATS, NULL },
+  { "rdelay", set_delay, 0, REPEATABLE, NOTHING, NULL },
+  { "wdelay", set_delay, 0, REPEATABLE, NOTHING, NULL },
 };
 
 #define NR_PARAMETERS (sizeof parameters / sizeof parameters[0])
@@ -400,7 +373,7 @@ options_set (const char *key, const char *value)
     return -1;
   }
   p->value = value;
-  return p->set (p->key, value);
+  return p->set (p->key, value, p->arg);
 }
 
 /* ---- all together ---- */

@@ -1,4 +1,4 @@
-/* What "nbdkit file --help" tells of the parameters, one or two lines each.
+/* The parameters in "nbdkit file --help", a few lines each.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -15,9 +15,14 @@ const char options_help[] =
   "fd=FD                      An inherited file descriptor to serve.\n"
   "dirfd=FD                   An inherited folder to serve.\n"
   "symlinks=follow|beneath|refuse\n"
-  "                           Whether a link in DIRECTORY leads to a file.\n"
+  "                           Which symbolic links in DIRECTORY are served:\n"
+  "                           all (default), those that stay inside, or none.\n"
   "cache=default|none|preserve\n"
-  "                           Whether to leave the file in the page cache.\n"
+  "                           none: nothing of the file is left in the page\n"
+  "                           cache at the end, and little while it is used.\n"
+  "                           preserve: as none, but pages that were there\n"
+  "                           before stay there.  default: the kernel keeps\n"
+  "                           what it can.\n"
   "reduce-memory-pressure=BOOL\n"
   "                           The same as cache=none.\n"
   "fadvise=normal|random|sequential\n"
@@ -30,4 +35,4 @@ const char options_help[] =
   "                           on SIGUSR1 (\"-\": to the log).\n"
   "stats-format=text|json|openmetrics\n"
   "                           Their format (default text).\n"
-  "stats-interval=SECONDS     Write them so often, too.";
+  "stats-interval=SECONDS     Write them that often, too.";

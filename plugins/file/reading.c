@@ -227,7 +227,7 @@ read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 }
 
 int
-reading_read (struct connection *c, void *buf, uint32_t count, uint64_t offset)
+read_request (struct connection *c, void *buf, uint32_t count, uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
   const int64_t all = count;

@@ -16,7 +16,7 @@
  * retried.  Returns 0, or -1 with nbdkit_error called and errno set (EIO at an
  * unexpected end of the file).
  */
-int reading_read (struct connection *c, void *buf, uint32_t count,
+int read_request (struct connection *c, void *buf, uint32_t count,
                   uint64_t offset);
 
 #endif /* FILE_READING_H */

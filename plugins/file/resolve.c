@@ -24,8 +24,8 @@ call_openat2 (int dirfd, const char *name, int flags, int resolve)
   const struct open_how how = { .flags = flags, .resolve = resolve };
   int fd;
 
-  /* EAGAIN: something was renamed during the call, and the kernel cannot tell
-   * whether the name still is beneath the folder.
+  /* EAGAIN: a rename during the call kept the kernel from checking that the
+   * name is beneath the folder.
    */
   do
     fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);

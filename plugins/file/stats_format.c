@@ -8,6 +8,7 @@
 #include <config.h>
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -113,6 +114,16 @@ static const struct row rows[] = {
   { AT (counters.nr[STATS_WRITEBACK_ERRORS]), NUMBER, ", writeback errors",
     "writeback_errors", "writeback_errors", NULL,
     "Errors of writing back that the kernel reported." },
+  { AT (counters.nr[STATS_FLIGHT_LIMIT]), BYTES,
+    "\n  bytes of writeback in flight", "in_flight_bytes",
+    "writeback_in_flight_bytes", NULL,
+    "Limit of the bytes of writeback that are in flight." },
+  { AT (counters.nr[STATS_DISK_RATE]), NUMBER, ", the disk writes a second",
+    "disk_bytes_per_second", "writeback_bytes_per_second", NULL,
+    "Rate of the disk, as writeback measured it." },
+  { AT (counters.nr[STATS_DISK_LATENCY]), TIME, ", ns for a piece alone",
+    "disk_latency_ns", "writeback_latency_seconds", NULL,
+    "Time that a piece of writeback takes which is alone in flight." },
 };
 
 static const struct row *const end_of_rows = rows + NR_OF (rows);
@@ -126,6 +137,14 @@ static const struct {
   [STATS_COUNTS_BY] = { "counts", "count" },
   [STATS_READS_BY] = { "reads", "read" },
 };
+
+/* Whether it is a value at present, and not a counter. */
+static bool
+is_gauge (const struct row *row)
+{
+  return row->offset >= AT (counters.nr[STATS_FLIGHT_LIMIT]) &&
+         row->offset < AT (counters.nr[STATS_COUNTERS]);
+}
 
 static uint64_t
 value_of (const struct stats *s, const struct row *row)
@@ -254,7 +273,8 @@ begin_metric (FILE *out, const struct row *row)
 {
   const char *unit = row->unit == BYTES ? "bytes" : "seconds";
 
-  fprintf (out, "# TYPE nbdkit_file_%s counter\n", row->metric);
+  fprintf (out, "# TYPE nbdkit_file_%s %s\n", row->metric,
+           is_gauge (row) ? "gauge" : "counter");
   if (row->unit != NUMBER)
     fprintf (out, "# UNIT nbdkit_file_%s %s\n", row->metric, unit);
   fprintf (out, "# HELP nbdkit_file_%s %s\n", row->metric, row->help);
@@ -280,7 +300,7 @@ write_sample (FILE *out, const struct row *row, const struct stats *s)
 {
   const uint64_t n = value_of (s, row);
 
-  begin_sample (out, row->metric, "_total", s);
+  begin_sample (out, row->metric, is_gauge (row) ? "" : "_total", s);
   if (row->operation)
     fprintf (out, ",operation=\"%s\"", row->operation);
   if (row->unit == TIME)

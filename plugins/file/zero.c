@@ -77,30 +77,20 @@ blkzeroout (struct connection *c, uint64_t offset, uint64_t count)
   return ioctl (c->fd, BLKZEROOUT, range);
 }
 
-/* The device may forget the data.  What is read there later may be anything.
- *
- * The kernel takes the range out of the page cache before, and partial pages
- * would read as zeroes until they are dropped, and then as before.  So it is
- * only told of whole pages, which are whole sectors too.
- */
+/* The device may forget the data: later reads may return any bytes. */
 static int
 discard (struct connection *c, uint64_t offset, uint64_t count)
 {
-  const uint64_t page_size = sysconf (_SC_PAGESIZE);
-  const uint64_t unit = c->disk->sector_size > page_size ? c->disk->sector_size
-                                                         : page_size;
-  const uint64_t begin = (offset + unit - 1) / unit * unit;
-  const uint64_t end = (offset + count) / unit * unit;
-  uint64_t range[2] = { begin, end - begin };
+  uint64_t range[2] = { offset, count };
 
-  return begin < end ? ioctl (c->fd, BLKDISCARD, range) : 0;
+  return ioctl (c->fd, BLKDISCARD, range);
 }
 
 enum result { DONE, NEXT, FAILED };
 
-/* Errors of the disk itself, which no other method would escape.  All others
- * are taken for the method's own: the range is not aligned (EINVAL), somebody
- * else has the device (EBUSY), a sandbox forbids it (EPERM), ...
+/* Errors of the disk itself, with which every other method would fail, too.
+ * Other errors are of the method: the range is not aligned (EINVAL), another
+ * process has the device open (EBUSY), a sandbox forbids the call (EPERM), ...
  */
 static bool
 is_of_disk (int err)
@@ -187,41 +177,7 @@ climb_to_trim (struct connection *c, const struct request *rq, uint64_t offset,
   return r;
 }
 
-/* The partial pages at the ends of a range that is zeroed or trimmed, to which
- * the kernel writes zeroes.  It drops those that lie wholly in the range.
- */
-struct edges {
-  unsigned nr;
-  struct evictor_write write[2];
-};
-
-static void
-edges_begin (struct connection *c, struct edges *e, uint64_t offset,
-             uint64_t count)
-{
-  const uint64_t page_size = sysconf (_SC_PAGESIZE);
-  const uint64_t end = offset + count;
-  struct evictor *ev = c->disk->evictor;
-
-  e->nr = 0;
-  if (ev == NULL)
-    return;
-  if (offset % page_size)
-    evictor_write_begins (ev, &e->write[e->nr++], offset, 1, false);
-  if (end % page_size)
-    evictor_write_begins (ev, &e->write[e->nr++], end - 1, 1, false);
-}
-
-static void
-edges_end (struct connection *c, struct edges *e, bool done)
-{
-  unsigned i;
-
-  for (i = 0; i < e->nr; i++)
-    evictor_write_ends (c->disk->evictor, &e->write[i], done);
-}
-
-/* Do without writing what one of the ladders can do. */
+/* Zero or trim whole pages by one of the ladders, without writing. */
 static enum result
 change (struct connection *c, const struct request *rq,
         enum result (*climb) (struct connection *c, const struct request *rq,
@@ -230,28 +186,30 @@ change (struct connection *c, const struct request *rq,
 {
   struct disk *d = c->disk;
   const wberr_mark begun = wberr_now (&d->errors);
-  struct edges edges;
-  enum result r;
-  int err;
+  const enum result r = climb (c, rq, offset, count);
+  const int err = errno;
 
-  edges_begin (c, &edges, offset, count);
-  r = climb (c, rq, offset, count);
-  err = errno;
   if (r == DONE && d->evictor)
     evictor_is_on_disk (d->evictor, offset, count, begun);
-  edges_end (c, &edges, r == DONE);
   errno = err;
   return r;
 }
 
-/* Nothing is ever written here, so that all of it is the kernel's one page of
- * zeroes and takes no memory.
+/* Whole pages, which are whole sectors, too. */
+static uint64_t
+unit_of (const struct connection *c)
+{
+  const uint64_t page_size = sysconf (_SC_PAGESIZE);
+
+  return c->disk->sector_size > page_size ? c->disk->sector_size : page_size;
+}
+
+/* Never written, so all its pages are the kernel's zero page and take no
+ * memory.
  */
 static char zeroes[256 * 1024];
 
-/* The last rung.  The writes are in windows like all others, which go on as
- * the range does, and account for themselves.  count may be 0.
- */
+/* The last rung: write zeroes, in windows as other writes.  count may be 0. */
 static int
 write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 {
@@ -269,17 +227,42 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   return 0;
 }
 
-/* On a block device the methods take whole sectors.  The rest is written. */
+/* The whole pages of a request: [from, to), and the rest of it, which is
+ * written.  The kernel may take the end of a range for zeroes because it is a
+ * hole on the disk, although the page cache has data whose writeback failed
+ * (btrfs, Linux 6.18).
+ */
+struct pages {
+  uint64_t from, to;
+};
+
+static struct pages
+whole_pages (const struct connection *c, const struct request *rq)
+{
+  const uint64_t unit = unit_of (c), end = rq->offset + rq->count;
+  const struct pages p = { (rq->offset + unit - 1) / unit * unit,
+                           end / unit * unit };
+
+  return p.from < p.to ? p : (struct pages){ end, end };
+}
+
+static int
+write_rest (struct connection *c, const struct request *rq,
+            const struct pages *p)
+{
+  if (write_zeroes (c, rq->offset, p->from - rq->offset) == -1)
+    return -1;
+  return write_zeroes (c, p->to, rq->offset + rq->count - p->to);
+}
+
 static int
 zero (struct connection *c, const struct request *rq)
 {
-  const uint64_t sector = c->disk->sector_size, end = rq->offset + rq->count;
-  uint64_t from = (rq->offset + sector - 1) / sector * sector;
-  uint64_t to = end / sector * sector;
-  enum result r = NEXT;
+  struct pages p = whole_pages (c, rq);
+  enum result r = DONE;
 
-  if (from < to)
-    r = change (c, rq, climb_to_zero, from, to - from);
+  if (p.from < p.to)
+    r = change (c, rq, climb_to_zero, p.from, p.to - p.from);
   if (r == FAILED)
     return -1;
   if (r == NEXT && rq->fast) {
@@ -287,19 +270,24 @@ zero (struct connection *c, const struct request *rq)
     return -1;
   }
   if (r == NEXT)
-    from = to = end;
-  if (write_zeroes (c, rq->offset, from - rq->offset) == -1 ||
-      write_zeroes (c, to, end - to) == -1)
-    return -1;
-  return 0;
+    p.from = p.to = rq->offset + rq->count;
+  return write_rest (c, rq, &p);
 }
 
-/* A hint, so it need not be done. */
+/* A hint: it may have no effect, and has none on partial pages of a block
+ * device.
+ */
 static int
 trim (struct connection *c, const struct request *rq)
 {
-  return change (c, rq, climb_to_trim, rq->offset, rq->count) == FAILED ? -1
-                                                                        : 0;
+  const struct pages p = whole_pages (c, rq);
+  enum result r = DONE;
+
+  if (p.from < p.to)
+    r = change (c, rq, climb_to_trim, p.from, p.to - p.from);
+  if (r == FAILED)
+    return -1;
+  return r == NEXT || c->disk->id.is_block ? 0 : write_rest (c, rq, &p);
 }
 
 static int

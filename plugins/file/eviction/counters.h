@@ -28,6 +28,10 @@ enum stats_counter {
   STATS_EVICTED_BYTES,    /* of windows, dropped */
   STATS_SWEEPS,           /* of the whole file */
   STATS_WRITEBACK_ERRORS, /* that the kernel reported to the evictor */
+  /* The last ones are values at present, see flight.h. */
+  STATS_FLIGHT_LIMIT,
+  STATS_DISK_RATE,
+  STATS_DISK_LATENCY,
   STATS_COUNTERS
 };
 
@@ -63,6 +67,14 @@ counters_add (struct counters *c, enum stats_counter what, uint64_t n)
 {
   if (c)
     counter_add (&c->nr[what], n);
+}
+
+/* Set a value. */
+static inline void
+counters_set (struct counters *c, enum stats_counter what, uint64_t n)
+{
+  if (c)
+    atomic_store_explicit (&c->nr[what], n, memory_order_relaxed);
 }
 
 /* Name the kernel call that does a job from now on, in a constant string. */

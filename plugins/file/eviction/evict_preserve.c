@@ -1,4 +1,4 @@
-/* cache=preserve: asking the kernel whose pages a request touches.
+/* cache=preserve: asking the kernel which pages of a request were resident.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -97,15 +97,17 @@ evictor_read_ends (struct evictor *ev, struct extent_set *ours)
           pagecache_subtract_missing (ev->config.pages, ev->fd, &resident) == 0;
   came_in = !known || resident.nr > 0;
   lock_take (&ev->lock);
-  if (known) { /* what did not come in is nobody's */
+  if (known) { /* forget the pages that did not come in */
     extent_set_subtract (ours, &resident);
     extent_set_subtract (&ev->preserve.ours, ours);
   }
-  for (i = 0; evict_thread_use_locked (ev) && i < resident.nr; i++)
+  evict_thread_use_locked (ev);
+  for (i = 0; i < resident.nr; i++)
     sealed |= evict_add_read_locked (ev, resident.v[i].offset,
                                      resident.v[i].length);
   if (sealed)
     evict_thread_wake_locked (ev);
+  evict_alone_locked (ev, false);
   evictor_unlock (ev);
   extent_set_free (&resident);
   extent_set_free (ours);

@@ -8,6 +8,8 @@
 
 #include <config.h>
 
+#include <inttypes.h>
+
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
@@ -58,10 +60,15 @@ drop_window_locked (struct evictor *ev, const struct window *w,
 {
   log_overflow_locked (ev);
   evictor_unlock (ev);
-  if (!w->started) /* starting it has logged it */
+  if (w->started == 0) /* starting it has logged it */
     writeback_debug (&ev->wb, "sealed", kind, w);
   writeback_drop (&ev->wb, &w->set);
   writeback_debug (&ev->wb, "evicted", kind, w);
+  if (file_debug_evict && w->started > 0)
+    nbdkit_debug ("%s: up to %" PRIu64 " bytes of writeback in flight: %" PRIu64
+                  " bytes/s, a piece takes %" PRIu64 " us",
+                  ev->name, ev->flight.limit, flight_rate (&ev->flight),
+                  flight_latency (&ev->flight) / 1000);
   lock_take (&ev->lock);
   remember_left_locked (ev, &w->set);
 }
@@ -125,25 +132,82 @@ evict_read_locked (struct evictor *ev)
   ring_give_back (&ev->reads, w);
 }
 
+/* Whether a piece may be started now.  Where ranges cannot be waited for, all
+ * may, as fdatasync(2) starts them anyway.
+ */
+static bool
+may_start (const struct evictor *ev)
+{
+  return ring_unstarted (&ev->writes) &&
+         (!ev->config.pages->by_range || flight_has_room (&ev->flight));
+}
+
+static void
+start_piece_locked (struct evictor *ev)
+{
+  struct window *w = ring_unstarted (&ev->writes);
+  const uint64_t began = nanoseconds_now ();
+  uint64_t bytes, pos = w->started;
+
+  evictor_unlock (ev);
+  if (pos == 0)
+    writeback_debug (&ev->wb, "sealed", "write", w);
+  bytes = writeback_start (&ev->wb, &w->set, &pos);
+  lock_take (&ev->lock);
+  w->started = pos;
+  if (ev->config.pages->by_range && bytes > 0) {
+    w->in_flight += bytes;
+    flight_begins (&ev->flight, bytes, began);
+  }
+  throttle_worked (&ev->throttle, 0, nanoseconds_now () - began);
+}
+
+/* "bytes" of a window are on the disk. */
+static void
+land (struct evictor *ev, struct window *w, uint64_t bytes)
+{
+  if (bytes > w->in_flight)
+    bytes = w->in_flight;
+  w->in_flight -= bytes;
+  flight_ends (&ev->flight, bytes, nanoseconds_now ());
+}
+
+static void
+report_flight (struct evictor *ev)
+{
+  struct counters *c = ev->config.counters;
+
+  counters_set (c, STATS_FLIGHT_LIMIT, ev->flight.limit);
+  counters_set (c, STATS_DISK_RATE, flight_rate (&ev->flight));
+  counters_set (c, STATS_DISK_LATENCY, flight_latency (&ev->flight));
+}
+
 /* Wait until the set of a taken window is on the disk, and return its credit
- * piece by piece.  Returns 0 or an errno value.
+ * piece by piece.  In between start what may be started.  Returns 0 or an errno
+ * value.
  */
 static int
 wait_for_window_locked (struct evictor *ev, struct window *w)
 {
   const uint64_t begin = counters_now (ev->config.counters);
-  uint64_t bytes;
-  size_t next = 0;
+  const struct extent_set *s = &w->set;
+  uint64_t bytes, pos = 0;
   int err = 0, r;
 
-  while (next < w->set.nr) {
+  while (s->nr > 0 && pos < extent_end (&s->v[s->nr - 1])) {
+    while (may_start (ev))
+      start_piece_locked (ev);
     evictor_unlock (ev);
-    r = writeback_wait (&ev->wb, &w->set, &next, &bytes);
+    r = writeback_wait (&ev->wb, s, &pos, &bytes);
     lock_take (&ev->lock);
     if (err == 0)
       err = r;
+    land (ev, w, bytes);
     throttle_return (&ev->throttle, ring_release (&ev->writes, w, bytes));
   }
+  flight_forgets (&ev->flight, w->in_flight);
+  w->in_flight = 0;
+  report_flight (ev);
   throttle_return (&ev->throttle, ring_release (&ev->writes, w, UINT64_MAX));
   counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
   return err;
@@ -195,27 +259,16 @@ evict_written_locked (struct evictor *ev)
   ring_give_back (&ev->writes, w);
 }
 
-static void
-start_window_locked (struct evictor *ev, struct window *w)
-{
-  const uint64_t began = nanoseconds_now ();
-
-  w->started = true;
-  evictor_unlock (ev);
-  writeback_start (&ev->wb, w);
-  lock_take (&ev->lock);
-  throttle_worked (&ev->throttle, 0, nanoseconds_now () - began);
-}
-
 /* ---- steps ---- */
 
-/* Half of a ring stays in use: by the time a window is waited for, its
- * writeback has normally completed, and there is room for what clients write
- * until then.
+/* Half of the ring of reads stays in use, so that what a client reads again
+ * soon is still resident.
  */
 static bool
-is_over_half (const struct evictor *ev, const struct ring *r)
+has_many_reads (const struct evictor *ev)
 {
+  const struct ring *r = &ev->reads;
+
   return ring_oldest (r) &&
          ring_sealed_bytes (r) > throttle_share (&ev->throttle) / 2;
 }
@@ -228,12 +281,12 @@ evict_next_step_locked (struct evictor *ev)
 {
   const bool short_of_credit = throttle_is_short (&ev->throttle);
   const bool has_written = ring_oldest (&ev->writes) != NULL;
-  const bool many_reads = is_over_half (ev, &ev->reads);
+  const bool many_reads = has_many_reads (ev);
   const bool sweeping = sweep_goes_on (&ev->sweep);
 
   lock_assert (&ev->lock);
-  if (ring_unstarted (&ev->writes))
-    return START_WINDOW;
+  if (may_start (ev))
+    return START_PIECE;
   if (ev->writers_next && short_of_credit && has_written)
     return WRITERS_TURN;
   if (ev->bytes_to_count == 0 && !sweeping) /* or a sweep would never end */
@@ -242,22 +295,19 @@ evict_next_step_locked (struct evictor *ev)
     return SWEEP;
   if (many_reads)
     return EVICT_READ;
-  if (is_over_half (ev, &ev->writes) || ring_is_flushed (&ev->writes))
-    return EVICT_WRITTEN;
-  if (!short_of_credit)
-    return ring_is_at_rest (&ev->writes, nanoseconds_now ()) ? SEAL_FLUSHED
-                                                             : NOTHING;
   if (has_written)
-    return EVICT_FOR_WRITERS;
-  return ev->writes.filling ? SEAL_FOR_WRITERS : NOTHING;
+    return EVICT_WRITTEN;
+  if (short_of_credit || ring_is_at_rest (&ev->writes, nanoseconds_now ()))
+    return SEAL;
+  return NOTHING;
 }
 
 bool
 evict_step_locked (struct evictor *ev)
 {
   switch (evict_next_step_locked (ev)) {
-  case START_WINDOW:
-    start_window_locked (ev, ring_unstarted (&ev->writes));
+  case START_PIECE:
+    start_piece_locked (ev);
     return true;
   case WRITERS_TURN:
     ev->writers_next = false;
@@ -276,11 +326,9 @@ evict_step_locked (struct evictor *ev)
     evict_read_locked (ev);
     return true;
   case EVICT_WRITTEN:
-  case EVICT_FOR_WRITERS:
     evict_written_locked (ev);
     return true;
-  case SEAL_FLUSHED: /* random reads bypass the cache then */
-  case SEAL_FOR_WRITERS:
+  case SEAL:
     return ring_seal (&ev->writes);
   case NOTHING:
     break;
@@ -400,8 +448,6 @@ evict_rings_locked (struct evictor *ev)
    * keep the thread here.
    */
   last = ev->writes.serial;
-  while (ring_unstarted (&ev->writes))
-    start_window_locked (ev, ring_unstarted (&ev->writes));
   while (ring_oldest (&ev->writes) && ring_oldest (&ev->writes)->serial <= last)
     evict_written_locked (ev);
   last = ev->reads.serial;
@@ -409,5 +455,5 @@ evict_rings_locked (struct evictor *ev)
     evict_read_locked (ev);
   sync_unrecorded_locked (ev);
   ev->unevictable = 0;
-  evict_begin_sweep (ev, true);
+  evict_begin_sweep (ev);
 }

@@ -1,5 +1,5 @@
 /* Sweeping: when the evictor's thread sweeps the file for pages that are in no
- * window, and what it spares.
+ * window, and which ranges it excludes.
  *
  * Promise: resident pages of one file stay below the windows, the requests in
  * flight and the readahead of each reader.  Without sweeps, four readers that
@@ -20,22 +20,22 @@
 #include "clock.h"
 #include "evictor_impl.h"
 
-/* The number of counts after which pages that stayed when swept are tried
- * again; their allowance shrinks with each count.
+/* The number of counts after which pages that stayed when swept are swept
+ * again: other processes may have unmapped them.
  */
-#define COUNTS_PER_TRY 4096
+#define COUNTS_PER_TRY 256
 
 /* A turn of a sweep takes this long: pieces that drop nothing are not enough
  * for a turn, as readers bring in more while writers wait for a slow disk.
  */
 #define SWEEP_NS (20 * UINT64_C (1000000))
 
-/* Add to "spared" the ranges that readers may be reading or about to read:
+/* Add to "excluded" the ranges that readers may be reading or about to read:
  * around the latest sequential reads, the reads in progress, which end in any
  * order, and after them the readahead in flight.  Returns as extent_set_add.
  */
 static int
-spare_readahead (struct evictor *ev, struct extent_set *spared)
+exclude_readahead (struct evictor *ev, struct extent_set *excluded)
 {
   const uint64_t reading = atomic_load (&ev->reading);
   const uint64_t ahead = 2 * ev->readers * ev->config.read_ahead;
@@ -50,50 +50,51 @@ spare_readahead (struct evictor *ev, struct extent_set *spared)
       const uint64_t end = extent_end (e) + reading + ahead;
 
       if (e->length >= STREAM_EXTENT &&
-          extent_set_add (spared, start, end - start) == -1)
+          extent_set_add (excluded, start, end - start) == -1)
         return -1;
     }
   }
   return 0;
 }
 
-/* Fill the empty set "spared" with the ranges that a sweep must not drop.
+/* Fill the empty set "excluded" with the ranges that a sweep must not drop.
  * Returns -1 if the sweep must drop nothing: with preserve, the plugin's pages
  * are known without a sweep.
  */
 static int
-find_spared (struct evictor *ev, struct extent_set *spared, bool readahead)
+find_excluded (struct evictor *ev, struct extent_set *excluded, bool readahead)
 {
   if (ev->config.preserve || kept_all (&ev->kept) ||
-      ring_add_to (&ev->writes, spared) == -1 ||
-      extent_set_union (spared, &ev->kept.failed) == -1)
+      ring_add_to (&ev->writes, excluded) == -1 ||
+      extent_set_union (excluded, &ev->kept.failed) == -1)
     return -1;
-  return readahead ? spare_readahead (ev, spared) : 0;
+  return readahead ? exclude_readahead (ev, excluded) : 0;
 }
 
 static void
-sweep_piece_locked (struct evictor *ev, bool spare_ahead)
+sweep_piece_locked (struct evictor *ev, bool exclude_ahead)
 {
-  struct extent_set spared;
+  struct extent_set excluded;
 
-  extent_set_init (&spared, 2 * MAX_KEPT);
-  if (find_spared (ev, &spared, spare_ahead) == -1)
+  extent_set_init (&excluded, 2 * MAX_KEPT);
+  if (find_excluded (ev, &excluded, exclude_ahead) == -1)
     sweep_end (&ev->sweep);
   evictor_unlock (ev);
   if (sweep_goes_on (&ev->sweep))
-    sweep_piece (&ev->sweep, ev->config.pages, ev->fd, &spared);
+    sweep_piece (&ev->sweep, ev->config.pages, ev->fd, &excluded);
   lock_take (&ev->lock);
-  extent_set_free (&spared);
+  extent_set_free (&excluded);
 }
 
 void
-evict_begin_sweep (struct evictor *ev, bool all)
+evict_begin_sweep (struct evictor *ev)
 {
   counters_add (ev->config.counters, STATS_SWEEPS, 1);
-  sweep_begin (&ev->sweep, all);
+  sweep_begin (&ev->sweep);
 }
 
-/* Bytes that are resident, or -1 if they cannot be counted.  Releases the lock.
+/* The resident bytes of the file, or -1 if they cannot be counted.  Releases
+ * the lock.
  */
 static int64_t
 count_resident_locked (struct evictor *ev)
@@ -131,12 +132,13 @@ evict_count_and_sweep_locked (struct evictor *ev)
   if (ev->config.preserve)
     return;
   resident = count_resident_locked (ev);
-  ev->unevictable -= ev->unevictable / COUNTS_PER_TRY;
+  if (++ev->counts % COUNTS_PER_TRY == 0)
+    ev->unevictable = 0;
   if (resident == -1)
     ev->bytes_to_count = ev->config.windows * ev->reads.window_size;
   else if ((uint64_t) resident <= allowance (ev) + ev->unevictable)
     return;
-  evict_begin_sweep (ev, false);
+  evict_begin_sweep (ev);
   if (!file_debug_evict)
     return;
   evictor_unlock (ev);
@@ -145,16 +147,15 @@ evict_count_and_sweep_locked (struct evictor *ev)
   lock_take (&ev->lock);
 }
 
-/* Allow pages that stay although they were swept, because other processes map
- * them, from now on; but not readahead, which is allowed already.
+/* Allow pages that could not be dropped, because other processes map them, from
+ * now on; but not readahead, which is allowed already.
  */
 static void
 end_of_sweep_locked (struct evictor *ev)
 {
-  const int64_t resident = count_resident_locked (ev);
-  const bool too_much = resident > (int64_t) allowance (ev);
+  const int64_t excess = count_resident_locked (ev) - (int64_t) allowance (ev);
 
-  ev->unevictable = sweep_left (&ev->sweep, too_much);
+  ev->unevictable = excess > 0 ? ev->sweep.left : 0;
 }
 
 void

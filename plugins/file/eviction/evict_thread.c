@@ -168,6 +168,7 @@ wait_locked (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
 
+  flight_pauses (&ev->flight);
   throttle_return (&ev->throttle, 0); /* the share may have grown */
   evictor_unlock (ev);                /* which wakes writers */
   lock_take (&ev->lock);
@@ -214,6 +215,8 @@ start_locked (struct evictor *ev)
 
   if (ev->thread_state == THREAD_RUNS)
     return true;
+  if (ev->thread_state == REQUEST_RUNS)
+    return false;
   if (ev->thread_state == THREAD_ENDED)
     pthread_join (ev->thread, NULL);
   err = thread_start (&ev->thread, run, ev);
@@ -267,6 +270,25 @@ evict_thread_drain_locked (struct evictor *ev)
     return;
   ev->drain = true;
   evict_thread_wake_locked (ev);
+}
+
+void
+evict_alone_locked (struct evictor *ev, bool drain)
+{
+  lock_assert (&ev->lock);
+  while (ev->thread_state == REQUEST_RUNS)
+    lock_wait (&ev->lock, &ev->emptied);
+  if (ev->thread_state != NO_THREAD)
+    return;
+  ev->thread_state = REQUEST_RUNS;
+  if (!drain)
+    evict_rings_locked (ev);
+  else if (ev->active)
+    drain_locked (ev);
+  else /* not used, but a killed server may have left pages */
+    empty_locked (ev);
+  ev->thread_state = NO_THREAD;
+  pthread_cond_broadcast (&ev->emptied);
 }
 
 void

@@ -35,7 +35,8 @@ init (struct evictor *ev)
   kept_init (&ev->kept);
   preserve_init (&ev->preserve);
   throttle_init (&ev->throttle, config->windows * config->window_size);
-  sweep_init (&ev->sweep);
+  flight_init (&ev->flight);
+  sweep_end (&ev->sweep);
   ev->bytes_to_count = WINDOWS_PER_COUNT * config->window_size;
   ev->ownership = (struct ownership){
     .preserve = &ev->preserve,
@@ -71,9 +72,9 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   return ev;
 }
 
-/* The last client has left, and no flush has failed for what could not be
- * written: write it once more, and drop it if that succeeds.  With preserve it
- * stays.
+/* The last client has disconnected, and no flush has failed for the writeback
+ * error: write the failed ranges once more, and drop them if that succeeds.
+ * With preserve they stay.
  */
 static void
 retry_failed (struct evictor *ev)
@@ -108,20 +109,16 @@ evictor_begin_empty (struct evictor *ev)
 void
 evictor_empty (struct evictor *ev)
 {
-  bool alone, retry;
+  bool retry;
 
   lock_take (&ev->lock);
   evict_thread_drain_locked (ev);
   while (ev->drain)
     lock_wait (&ev->lock, &ev->emptied);
-  alone = ev->thread_state == NO_THREAD;
-  if (alone)
-    ev->active = false;
+  evict_alone_locked (ev, true);
   retry = wberr_unreported (ev->config.errors) &&
           ev->retried != wberr_now (ev->config.errors);
   evictor_unlock (ev);
-  if (alone)
-    evict_alone_drop_file (ev);
   if (retry)
     retry_failed (ev);
 }
@@ -147,7 +144,6 @@ evictor_free (struct evictor *ev)
   kept_free (&ev->kept);
   preserve_free (&ev->preserve);
   throttle_free (&ev->throttle);
-  sweep_free (&ev->sweep);
   pthread_cond_destroy (&ev->emptied);
   pthread_cond_destroy (&ev->woken);
   lock_destroy (&ev->lock);
@@ -175,16 +171,13 @@ evictor_reading (struct evictor *ev, int64_t bytes)
 void
 evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  bool has_thread;
-
   lock_take (&ev->lock);
-  has_thread = evict_thread_use_locked (ev);
+  evict_thread_use_locked (ev);
   ev->unswept_reads = true;
-  if (has_thread && evict_add_read_locked (ev, offset, length))
+  if (evict_add_read_locked (ev, offset, length))
     evict_thread_wake_locked (ev);
+  evict_alone_locked (ev, false);
   evictor_unlock (ev);
-  if (!has_thread)
-    evict_alone_drop (ev, offset, length);
 }
 
 void
@@ -192,8 +185,8 @@ evictor_count_soon (struct evictor *ev)
 {
   lock_take (&ev->lock);
   ev->bytes_to_count = 0;
-  if (evict_thread_use_locked (ev))
-    evict_thread_wake_locked (ev);
+  evict_thread_use_locked (ev);
+  evict_thread_wake_locked (ev);
   evictor_unlock (ev);
 }
 
@@ -288,6 +281,8 @@ add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
     throttle_charge (&ev->throttle, used - credit);
   else
     throttle_return (&ev->throttle, credit - used);
+  if (result == RING_SEALED)
+    evict_thread_wake_locked (ev);
   if (result != RING_NO_MEMORY)
     return ring_pin (&ev->writes);
   ev->kept.unrecorded = true; /* a sweep would drop it */
@@ -296,32 +291,24 @@ add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
 
 void
 evictor_write_begins (struct evictor *ev, struct evictor_write *w,
-                      uint64_t offset, uint64_t length, bool wait)
+                      uint64_t offset, uint64_t length)
 {
   *w = (struct evictor_write){ .offset = offset, .length = length };
   lock_take (&ev->lock);
-  w->alone = !evict_thread_use_locked (ev);
-  if (!w->alone) {
-    if (wait)
-      w->credit = ring_whole_pages (&ev->writes, offset, length).length;
-    if (w->credit > 0)
-      get_credit_locked (ev, w->credit);
-    if (ev->config.preserve)
-      evict_claim_locked (ev, offset, length);
-    w->window = add_write_locked (ev, offset, length, w->credit);
-    if (ring_unstarted (&ev->writes))
-      evict_thread_wake_locked (ev);
+  /* Without a thread a writer must not wait: no thread would return credit. */
+  if (evict_thread_use_locked (ev)) {
+    w->credit = ring_whole_pages (&ev->writes, offset, length).length;
+    get_credit_locked (ev, w->credit);
   }
+  if (ev->config.preserve)
+    evict_claim_locked (ev, offset, length);
+  w->window = add_write_locked (ev, offset, length, w->credit);
   evictor_unlock (ev);
 }
 
 void
 evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
 {
-  if (w->alone) {
-    evict_alone_write (ev, w);
-    return;
-  }
   lock_take (&ev->lock);
   /* The thread may have ended before there was a window, and nothing else may
    * know of a write without one.
@@ -335,6 +322,7 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
   if (throttle_is_short (&ev->throttle) ||
       (w->window && w->window->serial > 0 && w->window->pins == 0))
     evict_thread_wake_locked (ev);
+  evict_alone_locked (ev, false);
   evictor_unlock (ev);
 }
 
@@ -342,14 +330,9 @@ void
 evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
                     wberr_mark begun)
 {
-  const uint64_t page_size = sysconf (_SC_PAGESIZE);
-  const uint64_t start = (offset + page_size - 1) / page_size;
-  const uint64_t end = (offset + length) / page_size;
-
   lock_take (&ev->lock);
-  if (start < end && wberr_now (ev->config.errors) == begun)
-    extent_set_remove (&ev->kept.failed, start * page_size,
-                       (end - start) * page_size);
+  if (wberr_now (ev->config.errors) == begun)
+    extent_set_remove (&ev->kept.failed, offset, length);
   evictor_unlock (ev);
 }
 
@@ -370,7 +353,7 @@ evictor_flush_ends (struct evictor *ev, uint64_t covered)
   lock_take (&ev->lock);
   ring_flush_ends (&ev->writes, covered, nanoseconds_now ());
   evict_thread_empty_soon_locked (ev);
-  if (ring_is_flushed (&ev->writes))
+  if (ring_oldest (&ev->writes))
     evict_thread_wake_locked (ev);
   evictor_unlock (ev);
 }

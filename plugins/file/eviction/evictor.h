@@ -58,10 +58,9 @@ struct evictor_config {
 
 /* A write in progress.  Belongs to the request's thread. */
 struct evictor_write {
-  struct window *window; /* pinned; NULL: there was no memory, or no thread */
+  struct window *window; /* pinned; NULL: there was no memory */
   uint64_t offset, length;
   uint64_t credit; /* bytes of its write slot, or 0 */
-  bool alone;      /* no thread: the request evicts what it has written */
 };
 
 /* Make the evictor of a disk.  "fd" becomes the evictor's own, also on failure;
@@ -141,20 +140,20 @@ bool evictor_may_have_newer (struct evictor *ev, uint64_t offset,
 /* ---- writing ---- */
 
 /* Before a request writes [offset, offset+length) into the page cache: add the
- * range to a window, which is neither waited for nor dropped until it ends.
- * With "wait", queue first for a write slot and credit; without, the range is a
- * page that zeroing makes dirty.  length > 0 and <= window_size.
+ * range to a window, which is neither started, waited for nor dropped until the
+ * write ends.
+ * Queues first for a write slot and credit.  length > 0 and <= window_size.
  */
 void evictor_write_begins (struct evictor *ev, struct evictor_write *w,
-                           uint64_t offset, uint64_t length, bool wait);
+                           uint64_t offset, uint64_t length);
 
 /* The write ends, of which "done" bytes were written: fewer if it failed. */
 void evictor_write_ends (struct evictor *ev, struct evictor_write *w,
                          uint64_t done);
 
-/* A request that began at "begun" has changed [offset, offset+length) on the
- * disk itself.  Failed ranges there may be dropped again, unless an error was
- * recorded since "begun".
+/* A request that began at "begun" has changed [offset, offset+length), which
+ * are whole pages, on the disk itself.  Failed ranges there may be dropped
+ * again, unless an error was recorded since "begun".
  */
 void evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
                          wberr_mark begun);

@@ -1,7 +1,7 @@
 /* The struct of an evictor, and the calls between its files.  Requests run
- * evictor.c, evict_preserve.c for cache=preserve, and evict_alone.c without a
- * thread; the disk's own thread runs the loop of evict_thread.c, its steps in
- * evict_steps.c, and sweeps in evict_sweep.c.
+ * evictor.c, and evict_preserve.c for cache=preserve; the disk's own thread
+ * runs the loop of evict_thread.c, its steps in evict_steps.c, and sweeps in
+ * evict_sweep.c.
  *
  * Calls that end in _locked need the lock and assert it.  Those of the thread
  * release it around system calls.  Those of requests release it only while a
@@ -32,9 +32,12 @@
  */
 #define WINDOWS_PER_COUNT 2
 
-/* The disk's own thread. */
+/* The disk's own thread.  Where none can be started, each request evicts what
+ * it has used.
+ */
 enum thread_state {
   NO_THREAD,    /* the thread was never started, or could not be */
+  REQUEST_RUNS, /* the same, and a request does the thread's work */
   THREAD_RUNS,  /* the disk is in use, or was less than 1.25 s ago */
   THREAD_ENDED, /* the disk is idle and empty; to be joined */
 };
@@ -59,26 +62,30 @@ struct evictor {
   int readers;             /* connections that read */
   uint64_t bytes_to_count; /* bytes until the page cache is counted */
   uint64_t unevictable;    /* bytes over the allowance that stay when swept */
+  unsigned counts;         /* of the page cache; wraps */
   bool writers_next;       /* if writers wait, their window is next */
   bool sweep_next;         /* if a sweep is under way, its piece is next */
 
   enum thread_state thread_state;
   pthread_t thread;
   pthread_cond_t woken;   /* for the thread: there may be something to do */
-  pthread_cond_t emptied; /* for closers: "drain" was reset */
+  pthread_cond_t emptied; /* "drain" was reset; or REQUEST_RUNS was */
   bool wake_pending;      /* the thread looks again before it waits */
   bool stopping;          /* the thread ends */
   bool drain;             /* a closer waits until the disk is empty */
   bool active;            /* something may be resident */
   bool unswept_reads;     /* reads since the disk was last emptied */
   uint64_t requests;      /* counts up, to see whether the disk is idle */
-  unsigned quiet_ticks;   /* idle_tick_ms each, without a request */
+  unsigned quiet_ticks;   /* ticks of the idle timer without a request */
   unsigned empty_at;      /* quiet ticks at which to empty the disk */
   wberr_mark retried;     /* errors for which retry_failed has run */
   unsigned attempts;      /* to empty it, after which something stayed */
 
-  /* Used by the thread alone, without the lock; see "turn" in wberr.h. */
+  /* Used by the thread alone, or by the request that does its work, without the
+   * lock.
+   */
   struct writeback wb;
+  struct flight flight;
   struct sweep sweep;
 };
 
@@ -108,6 +115,12 @@ void evict_thread_empty_soon_locked (struct evictor *ev);
  */
 void evict_thread_drain_locked (struct evictor *ev);
 
+/* Without a thread, do its work: evict all windows, or with "drain" empty the
+ * disk.  One request does so at a time, and the others wait.  Releases the
+ * lock.
+ */
+void evict_alone_locked (struct evictor *ev, bool drain);
+
 /* End the thread.  No other call may be in progress. */
 void evict_thread_stop (struct evictor *ev);
 
@@ -115,15 +128,15 @@ void evict_thread_stop (struct evictor *ev);
 
 /* The next step: the first of these for which there is a reason. */
 enum step {
-  START_WINDOW,      /* a sealed window whose writeback was not started */
-  WRITERS_TURN,      /* writers wait, and readers or a sweep had their turn */
-  COUNT,             /* it is time to count what is resident */
-  SWEEP,             /* a sweep is under way, and it is its turn */
-  EVICT_READ,        /* the ring of reads is over half full */
-  EVICT_WRITTEN,     /* the ring of writes is, or its oldest was flushed */
-  SEAL_FLUSHED,      /* a filling window was flushed, no request followed */
-  EVICT_FOR_WRITERS, /* writers wait for credit */
-  SEAL_FOR_WRITERS,  /* writers wait, and all windows are still filling */
+  START_PIECE,   /* of a sealed window, if few enough are in flight */
+  WRITERS_TURN,  /* writers wait, and readers or a sweep had their turn */
+  COUNT,         /* it is time to count the resident pages */
+  SWEEP,         /* a sweep is under way, and it is its turn */
+  EVICT_READ,    /* the ring of reads is over half full */
+  EVICT_WRITTEN, /* there is a window of writes: wait for it, and drop it */
+  SEAL,          /* writers wait, and all windows are still filling; or a
+                  * flush covered the filling window, and no request followed:
+                  * random reads bypass the page cache then */
   NOTHING,
 };
 
@@ -162,16 +175,15 @@ bool evict_add_read_locked (struct evictor *ev, uint64_t offset,
  */
 #define STREAM_EXTENT (64 * 1024)
 
-/* Begin to sweep the file; with "all", also pieces that stayed in the last
- * sweep. */
-void evict_begin_sweep (struct evictor *ev, bool all);
+/* Begin to sweep the file. */
+void evict_begin_sweep (struct evictor *ev);
 
 /* Sweep the next piece, and return whether there is more.  Releases the lock.
  */
 bool evict_sweep_locked (struct evictor *ev);
 
-/* Sweep for a while, and spare what readers may be about to read.  Releases the
- * lock.
+/* Sweep for 20 ms, and exclude the ranges that readers may read next.  Releases
+ * the lock.
  */
 void evict_sweep_turn_locked (struct evictor *ev);
 
@@ -186,12 +198,5 @@ void evict_count_and_sweep_locked (struct evictor *ev);
  * window at once.  Releases the lock while it asks the kernel.
  */
 void evict_claim_locked (struct evictor *ev, uint64_t offset, uint64_t length);
-
-/* ---- evict_alone.c: the lock is not held ---- */
-
-/* A range was read; a write has ended; the disk is closed, or was not used. */
-void evict_alone_drop (struct evictor *ev, uint64_t offset, uint64_t length);
-void evict_alone_write (struct evictor *ev, const struct evictor_write *w);
-void evict_alone_drop_file (struct evictor *ev);
 
 #endif /* FILE_EVICTOR_IMPL_H */

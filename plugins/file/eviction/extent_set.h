@@ -23,8 +23,8 @@ extent_end (const struct extent *e)
   return e->offset + e->length;
 }
 
-/* An extent set has no lock of its own: whoever holds the structure it
- * is part of guards it.  Its array grows by doubling, up to "max".
+/* An extent set has no lock: the structure that holds the set guards it.  Its
+ * array grows by doubling, up to "max".
  */
 struct extent_set {
   struct extent *v; /* sorted by offset, none touching */

@@ -64,15 +64,16 @@ pagecache_start (int fd, uint64_t offset, uint64_t length)
            : 0;
 }
 
-/* Whether a range has dirty pages, or that is not known. */
-static bool
-may_be_dirty (const struct pagecache *pc, int fd, uint64_t offset,
-              uint64_t length)
+uint64_t
+pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
+                 uint64_t length)
 {
   struct cachestat_counts counts;
 
-  return pc->counts != COUNTS_BY_CACHESTAT ||
-         cachestat (fd, offset, length, &counts) == -1 || counts.dirty > 0;
+  if (pc->counts != COUNTS_BY_CACHESTAT ||
+      cachestat (fd, offset, length, &counts) == -1)
+    return length;
+  return counts.dirty * sysconf (_SC_PAGESIZE);
 }
 
 int
@@ -81,7 +82,7 @@ pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
 {
   unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE;
 
-  if (may_be_dirty (pc, fd, offset, length))
+  if (pagecache_dirty (pc, fd, offset, length) > 0)
     flags |= SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   return sync_file_range (fd, offset, length, flags) == -1 ? errno : 0;
 }
@@ -94,12 +95,13 @@ pagecache_drop (int fd, uint64_t offset, uint64_t length)
 
 /* ---- mincore ---- */
 
-/* mincore(2) is asked about one piece at a time, of at most PIECE pages. */
-#define PIECE 4096
+/* mincore(2) is asked about one piece at a time, of at most MINCORE_PAGES
+ * pages. */
+#define MINCORE_PAGES 4096
 
 static int
 mincore_piece (int fd, uint64_t offset, uint64_t length,
-               unsigned char resident[PIECE])
+               unsigned char resident[MINCORE_PAGES])
 {
   void *map;
   int r;
@@ -117,10 +119,11 @@ missing_by_mincore (int fd, uint64_t offset, uint64_t length,
                     struct extent_set *missing)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE);
-  unsigned char resident[PIECE];
+  unsigned char resident[MINCORE_PAGES];
 
   while (length > 0) {
-    uint64_t n = length / page < PIECE ? length / page : PIECE, i;
+    uint64_t n = length / page < MINCORE_PAGES ? length / page : MINCORE_PAGES,
+             i;
 
     if (mincore_piece (fd, offset, n * page, resident) == -1)
       return -1;
@@ -174,7 +177,7 @@ has_mincore (int fd)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE);
   const off_t size = lseek (fd, 0, SEEK_END);
-  unsigned char resident[PIECE];
+  unsigned char resident[MINCORE_PAGES];
 
   return size >= 0 &&
          mincore_piece (fd, (size + page - 1) / page * page, page, resident) ==
@@ -234,19 +237,20 @@ int64_t
 pagecache_count_file (const struct pagecache *pc, int fd)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE);
-  unsigned char resident[PIECE];
+  unsigned char resident[MINCORE_PAGES];
   const off_t size = lseek (fd, 0, SEEK_END);
   uint64_t at, i, pages = 0;
 
   if (pc->counts != COUNTS_BY_MINCORE || size < 0 ||
       (uint64_t) size > MOST_BY_MINCORE)
     return pagecache_count (pc, fd, 0, 0);
-  for (at = 0; at < (uint64_t) size; at += PIECE * page) {
+  for (at = 0; at < (uint64_t) size; at += MINCORE_PAGES * page) {
     const uint64_t n = (size - at + page - 1) / page;
 
-    if (mincore_piece (fd, at, (n < PIECE ? n : PIECE) * page, resident) == -1)
+    if (mincore_piece (fd, at, (n < MINCORE_PAGES ? n : MINCORE_PAGES) * page,
+                       resident) == -1)
       return -1;
-    for (i = 0; i < n && i < PIECE; i++)
+    for (i = 0; i < n && i < MINCORE_PAGES; i++)
       pages += resident[i] & 1;
   }
   return pages * page;
@@ -315,7 +319,7 @@ pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE), end = offset + length;
   uint64_t at = offset;
-  unsigned char resident[PIECE];
+  unsigned char resident[MINCORE_PAGES];
   struct cachestat_counts counts;
 
   /* mincore reports swapped pages as missing (mincore_page, Linux 6.18), also
@@ -328,8 +332,8 @@ pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length)
   while (at < end) {
     uint64_t n = (end - at) / page, i;
 
-    if (n > PIECE)
-      n = PIECE;
+    if (n > MINCORE_PAGES)
+      n = MINCORE_PAGES;
     if (mincore_piece (fd, at, n * page, resident) == -1)
       return false;
     for (i = 0; i < n; i++) {

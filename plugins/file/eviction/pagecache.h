@@ -56,6 +56,10 @@ const char *pagecache_counts_by (const struct pagecache *pc);
  */
 int pagecache_start (int fd, uint64_t offset, uint64_t length);
 
+/* The bytes of the dirty pages of a range, or "length" if that is not known. */
+uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
+                          uint64_t length);
+
 /* Write back the dirty pages of a range, and wait for the writeback of all its
  * pages.  Pages may still be dirty although their writeback was started: the
  * kernel skips a page that is under writeback when it is written again.  If

@@ -64,8 +64,8 @@ begin_window (struct ring *r)
     w = malloc (sizeof *w);
     if (w == NULL)
       return false;
-    /* It is sealed before it holds many, but what is taken out of it later
-     * may cut it into as many pieces as it has pages.
+    /* It is sealed before it holds many extents, but subtracting ranges later
+     * may cut it into as many extents as it has pages.
      */
     extent_set_init (&w->set, SIZE_MAX);
     extent_set_init (&w->partial, SIZE_MAX);
@@ -76,7 +76,8 @@ begin_window (struct ring *r)
   w->requests = 0;
   w->serial = 0;
   w->pins = 0;
-  w->started = false;
+  w->started = 0;
+  w->in_flight = 0;
   w->epoch = UINT64_MAX;
   r->filling = w;
   return true;
@@ -138,7 +139,7 @@ ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
   }
   r->added_to = w;
   w->requests++;
-  w->last = ++r->added;
+  r->added++;
   if (epoch < w->epoch)
     w->epoch = epoch;
   r->bytes += w->set.bytes - w->held;
@@ -183,16 +184,8 @@ ring_flush_ends (struct ring *r, uint64_t covered, uint64_t now)
 bool
 ring_is_at_rest (const struct ring *r, uint64_t now)
 {
-  return r->filling && r->filling->last <= r->flushed &&
+  return r->filling && r->added <= r->flushed &&
          now >= r->flushed_ns + FLUSHED_REST_NS;
-}
-
-bool
-ring_is_flushed (const struct ring *r)
-{
-  const struct window *oldest = ring_oldest (r);
-
-  return oldest && oldest->last <= r->flushed;
 }
 
 uint64_t
@@ -229,13 +222,25 @@ ring_oldest (const struct ring *r)
   return w && w->pins == 0 ? w : NULL;
 }
 
+static bool
+is_started (const struct window *w)
+{
+  const struct extent_set *s = &w->set;
+
+  return s->nr == 0 || w->started >= extent_end (&s->v[s->nr - 1]);
+}
+
 struct window *
 ring_unstarted (const struct ring *r)
 {
   struct window *w;
 
+  STAILQ_FOREACH (w, &r->taken, next) {
+    if (!is_started (w))
+      return w;
+  }
   STAILQ_FOREACH (w, &r->sealed, next) {
-    if (!w->started)
+    if (w->pins == 0 && !is_started (w))
       return w;
   }
   return NULL;

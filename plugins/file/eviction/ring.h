@@ -14,7 +14,7 @@
 
 #include "extent_set.h"
 
-/* A window is sealed when it holds this many extents, however small.
+/* A window is sealed when it holds this many extents.
  * With 4K random writes that is 2 MiB, the default window size.
  */
 #ifndef WINDOW_MAX_EXTENTS /* scripts/bench builds it with 1 */
@@ -27,7 +27,7 @@
 #define FLUSHED_EXTENTS 64
 #define FLUSHED_BYTES (UINT64_C (256) * 1024)
 
-/* What is less is, if nothing was added for so long. */
+/* A smaller one is sealed if nothing was added for this long. */
 #define FLUSHED_REST_NS UINT64_C (50000000)
 
 /* A batch of extents.  While it is in the ring it belongs to the ring;
@@ -40,10 +40,11 @@ struct window {
   uint64_t held;             /* bytes of it that count as the ring's */
   uint64_t serial;           /* 1 for the first sealed, 2, ...; 0: filling */
   uint64_t requests;         /* calls of ring_add that it absorbed */
-  uint64_t last;             /* the last of them: the ring's "added" then */
   uint64_t epoch;            /* the least that ring_add was given for it */
   unsigned pins;             /* requests that are writing to its pages */
-  bool started;              /* for the user: writeback was started */
+  /* For the owner: */
+  uint64_t started;   /* writeback was started up to this offset */
+  uint64_t in_flight; /* bytes that were started, and not waited for */
 };
 
 STAILQ_HEAD (window_queue, window);
@@ -101,12 +102,12 @@ struct extent ring_whole_pages (const struct ring *r, uint64_t offset,
 enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length,
                            uint64_t epoch);
 
-/* Seal the filling window.  Returns false if there was nothing in it. */
+/* Seal the filling window.  Returns false if it was empty. */
 bool ring_seal (struct ring *r);
 
-/* A flush begins, which covers all that was added: seal the filling window, if
- * that is worth it.  Returns what ring_flush_ends is to be given; "now" is the
- * time in ns.
+/* A flush begins, which covers all that was added: seal the filling window if
+ * it is large enough.  Returns the argument "covered" of ring_flush_ends; "now"
+ * is the time in ns.
  */
 uint64_t ring_flush_begins (struct ring *r);
 void ring_flush_ends (struct ring *r, uint64_t covered, uint64_t now);
@@ -114,15 +115,12 @@ void ring_flush_ends (struct ring *r, uint64_t covered, uint64_t now);
 /* Whether a flush has covered all of the filling window for a while. */
 bool ring_is_at_rest (const struct ring *r, uint64_t now);
 
-/* Whether the oldest sealed window was covered by a flush. */
-bool ring_is_flushed (const struct ring *r);
-
 /* Bytes of all windows but the filling one. */
 uint64_t ring_sealed_bytes (const struct ring *r);
 
 /* A request will write to the pages of the extent that was added last: the
- * window is pinned, and neither waited for nor dropped, until it is unpinned.
- * Its writeback may be started: what is written later is started by the wait.
+ * window is pinned, and neither started, waited for nor dropped, until it is
+ * unpinned.
  */
 struct window *ring_pin (struct ring *r);
 
@@ -134,8 +132,8 @@ int ring_unpin (struct ring *r, struct window *w, uint64_t offset,
                 uint64_t length, uint64_t done);
 
 /* Oldest sealed window, or NULL if there is none or it is pinned; and the
- * oldest that is not started.  They stay in the ring, unchanged
- * until they are taken.
+ * oldest taken or sealed one without pins that was not started to its end. They
+ * stay in the ring.
  */
 struct window *ring_oldest (const struct ring *r);
 struct window *ring_unstarted (const struct ring *r);

@@ -81,9 +81,8 @@ void throttle_set_limit (uint64_t limit);
  */
 void throttle_set_busy (struct throttle *t, bool busy);
 
-/* What each of this disk's two rings may hold now, in bytes: an equal share of
- * the budget, half for each ring, at most what a disk has alone, and at least
- * LEAST_SHARE.
+/* The bytes that each of this disk's two rings may hold now: an equal share of
+ * the budget, half for each ring, at most "most", and at least LEAST_SHARE.
  */
 uint64_t throttle_share (const struct throttle *t);
 
@@ -101,8 +100,8 @@ bool throttle_is_paced (const struct throttle *t, uint64_t bytes);
  */
 uint64_t throttle_begin_at (struct throttle *t, uint64_t bytes, uint64_t now);
 
-/* Take a slot and "bytes" of credit if there are any and nobody waits for them.
- * If no credit is in use a writer may have more than the share.
+/* Take a slot and "bytes" of credit, if they are available and no writer waits.
+ * If no credit is in use, a writer may have more than the share.
  */
 bool throttle_try (struct throttle *t, uint64_t bytes);
 
@@ -123,8 +122,8 @@ void throttle_leave (struct throttle *t, uint64_t bytes);
 /* Return "bytes" of credit, and grant it to the next writers. */
 void throttle_return (struct throttle *t, uint64_t bytes);
 
-/* Release the lock, then wake the writers that were granted what they waited
- * for. A granted writer already owns its slot and credit, so it can be woken
+/* Release the lock, then wake the writers that were granted slot and credit.  A
+ * granted writer already owns its slot and credit, so it can be woken
  * without the lock: with it, 1,000 clients had 0.8 times as many writes
  * (Linux 6.18).
  */

@@ -19,8 +19,14 @@
 void
 wberr_init (struct wberr *e)
 {
+  pthread_rwlockattr_t attr;
+
   pthread_mutex_init (&e->lock, NULL);
-  pthread_mutex_init (&e->turn, NULL);
+  pthread_rwlockattr_init (&attr);
+  pthread_rwlockattr_setkind_np (&attr,
+                                 PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+  pthread_rwlock_init (&e->calls, &attr);
+  pthread_rwlockattr_destroy (&attr);
   e->fd = -1;
   e->shared = false;
   atomic_init (&e->turns, false);
@@ -55,7 +61,7 @@ wberr_free (struct wberr *e)
 {
   if (e->fd >= 0)
     close (e->fd);
-  pthread_mutex_destroy (&e->turn);
+  pthread_rwlock_destroy (&e->calls);
   pthread_mutex_destroy (&e->lock);
 }
 
@@ -135,32 +141,31 @@ wberr_observed (struct wberr *e, struct wberr_seen *seen, int err)
   pthread_mutex_unlock (&e->lock);
 }
 
-bool
-wberr_turn_begins (struct wberr *e)
+void
+wberr_call_begins (struct wberr *e, bool alone)
 {
-  const bool turns = atomic_load (&e->turns);
-
-  if (turns)
-    pthread_mutex_lock (&e->turn);
-  return turns;
+  if (alone || atomic_load (&e->turns))
+    pthread_rwlock_wrlock (&e->calls);
+  else
+    pthread_rwlock_rdlock (&e->calls);
 }
 
 void
-wberr_turn_ends (struct wberr *e, bool taken)
+wberr_call_ends (struct wberr *e)
 {
-  if (taken)
-    pthread_mutex_unlock (&e->turn);
+  pthread_rwlock_unlock (&e->calls);
 }
 
 int
-wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen)
+wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool alone)
 {
-  const bool taken = wberr_turn_begins (e);
-  const int err = fdatasync (fd) == -1 ? errno : 0;
+  int err;
 
+  wberr_call_begins (e, alone);
+  err = fdatasync (fd) == -1 ? errno : 0;
   if (err)
     wberr_observed (e, seen, err);
-  wberr_turn_ends (e, taken);
+  wberr_call_ends (e);
   return err;
 }
 
@@ -189,9 +194,9 @@ wberr_unreported (const struct wberr *e)
 void
 wberr_client_init (struct wberr *e, struct wberr_client *c)
 {
-  c->told = wberr_seen_now (e);
+  c->reported = wberr_seen_now (e);
   if (wberr_unreported (e))
-    atomic_init (&c->told.mark, 0);
+    atomic_init (&c->reported.mark, 0);
   atomic_init (&c->reports, 0);
   atomic_init (&c->ended, 0);
   atomic_init (&c->owed, 0);
@@ -233,8 +238,8 @@ next_recorded (struct wberr *e, struct wberr_client *c)
   const wberr_mark latest = wberr_now (e);
 
   /* Nearly always equal, and cheaper than an exchange. */
-  if (atomic_load (&c->told.mark) == latest ||
-      atomic_exchange (&c->told.mark, latest) == latest)
+  if (atomic_load (&c->reported.mark) == latest ||
+      atomic_exchange (&c->reported.mark, latest) == latest)
     return 0;
   return latest & ERRNO_MASK;
 }
@@ -255,7 +260,7 @@ wberr_flush (struct wberr *e, struct wberr_client *c, int fd)
 {
   const int owed = atomic_exchange (&c->owed, 0);
   const unsigned ended = atomic_load (&c->ended);
-  int err = wberr_sync (e, fd, &c->told);
+  int err = wberr_sync (e, fd, &c->reported, false);
   const bool by_kernel = err != 0;
 
   if (err == 0)
@@ -265,7 +270,7 @@ wberr_flush (struct wberr *e, struct wberr_client *c, int fd)
   if (err == 0)
     err = owed;
   if (err)
-    mark_reported (e, atomic_load (&c->told.mark));
+    mark_reported (e, atomic_load (&c->reported.mark));
   return err;
 }
 
@@ -274,7 +279,7 @@ wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd, int flush_fd,
                 const struct wberr_seen *begun)
 {
   struct wberr_seen seen = *begun;
-  const int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen);
+  const int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen, false);
 
   if (err && fd == -1) { /* the flush's report is used up */
     count_report (c, atomic_load (&c->ended), err);

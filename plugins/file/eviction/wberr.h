@@ -46,22 +46,25 @@ struct wberr {
 
   atomic_bool watched; /* fd was opened, or could not be */
 
-  /* Descriptors that could not be reopened share one description, on which the
-   * kernel reports an error once for all of them.  Calls that may get the
-   * report take turns then.
+  /* Calls that may report an error are made together, and the evictor's
+   * fdatasync(2) alone: if a flush overtook it while the device loses its
+   * cache, the flush would succeed before the error is recorded.
+   *
+   * Descriptors that could not be reopened share one description, on which the
+   * kernel reports an error once for all of them.  All calls take turns then.
    */
+  pthread_rwlock_t calls;
   bool shared;       /* constant once the disk is registered */
   atomic_bool turns; /* true from then on, or from when a descriptor for FUA
                       * could not be opened; on FUSE always */
-  pthread_mutex_t turn;
 };
 
 /* The errors reported to one connection.  All fields are atomic. */
 struct wberr_client {
-  struct wberr_seen told; /* errors for which its flushes have failed */
-  atomic_uint reports;    /* errors that the kernel reported to its flushes */
-  atomic_uint ended;      /* writes of this connection */
-  atomic_int owed;        /* errno for which one more flush fails, or 0 */
+  struct wberr_seen reported; /* errors for which its flushes have failed */
+  atomic_uint reports; /* errors that the kernel reported to its flushes */
+  atomic_uint ended;   /* writes of this connection */
+  atomic_int owed;     /* errno for which one more flush fails, or 0 */
 };
 
 /* Begin the record of a disk without errors. */
@@ -97,16 +100,14 @@ struct wberr_seen wberr_seen_now (const struct wberr *e);
 void wberr_observed (struct wberr *e, struct wberr_seen *seen, int err);
 
 /* fdatasync(2), and wberr_observed if it fails.  Returns 0 or an errno value.
- * Blocks until all that was written is on the disk.
+ * Blocks until all that was written is on the disk; with "alone" while no other
+ * call of this disk may report an error.
  */
-int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen);
+int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool alone);
 
-/* Take the turn, around another call that may report an error, and
- * wberr_observed.  Returns what wberr_turn_ends is given: false where no turns
- * are needed.
- */
-bool wberr_turn_begins (struct wberr *e);
-void wberr_turn_ends (struct wberr *e, bool taken);
+/* Around another call that may report an error, and wberr_observed. */
+void wberr_call_begins (struct wberr *e, bool alone);
+void wberr_call_ends (struct wberr *e);
 
 /* The present mark; and the errno of the latest error since a mark, or 0. */
 wberr_mark wberr_now (const struct wberr *e);

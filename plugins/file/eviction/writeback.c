@@ -14,12 +14,8 @@
 
 #include "writeback.h"
 
-/* A window of more extents than this is started by one call over its span. */
-#define SPAN_EXTENTS 16
-
-/* A piece that is waited for: small enough that writers get credit steadily. */
-#define PIECE_EXTENTS 16
-#define PIECE_BYTES (256 * 1024)
+/* A piece has at most this many extents: writers get credit steadily. */
+#define PIECE_EXTENTS 32
 
 /* to enable: -D file.evict=1 */
 NBDKIT_DLL_PUBLIC int file_debug_evict;
@@ -38,12 +34,27 @@ writeback_debug (const struct writeback *wb, const char *what, const char *kind,
                 s->v[0].offset, extent_end (&s->v[s->nr - 1]));
 }
 
-/* From the first byte of a set that is not empty to the last. */
-static struct extent
-span (const struct extent_set *s)
+/* The next piece of a set from byte *pos on: a few extents.  Sets *pos to the
+ * end of the piece.  Returns the number of extents.
+ */
+static size_t
+next_piece (const struct extent_set *s, uint64_t *pos,
+            struct extent piece[PIECE_EXTENTS])
 {
-  return (struct extent){ s->v[0].offset,
-                          extent_end (&s->v[s->nr - 1]) - s->v[0].offset };
+  uint64_t bytes = 0;
+  size_t i, nr = 0;
+
+  for (i = extent_set_find (s, *pos);
+       i < s->nr && nr < PIECE_EXTENTS && bytes < FLIGHT_PIECE; i++, nr++) {
+    const uint64_t start = s->v[i].offset > *pos ? s->v[i].offset : *pos;
+    const uint64_t rest = extent_end (&s->v[i]) - start;
+    const uint64_t room = FLIGHT_PIECE - bytes;
+
+    piece[nr] = (struct extent){ start, rest < room ? rest : room };
+    bytes += piece[nr].length;
+    *pos = start + piece[nr].length;
+  }
+  return nr;
 }
 
 /* Log a writeback error that was recorded; "e" is where, or NULL. */
@@ -65,49 +76,37 @@ report (struct writeback *wb, int err, const struct extent *e)
 
 /* ---- starting ---- */
 
-/* Returns 0 or an errno value. */
-static int
-start (struct writeback *wb, const struct extent_set *s)
-{
-  int err = 0;
-  size_t i;
-
-  /* One walk over the dirty pages of the span, in the order of the disk, costs
-   * less than a call for each extent.  It also starts pages that were written
-   * since, which would be started soon.
-   */
-  if (s->nr > SPAN_EXTENTS) {
-    const struct extent e = span (s);
-
-    return pagecache_start (wb->fd, e.offset, e.length);
-  }
-
-  for (i = 0; i < s->nr; i++) {
-    int r = pagecache_start (wb->fd, s->v[i].offset, s->v[i].length);
-
-    if (err == 0)
-      err = r;
-  }
-  return err;
-}
-
-/* This call may be the only one to report an error.  The error is one of the
- * data, unless the call is not supported, or could not do its work.
+/* Returns the bytes that are written.  This call may be the only one to report
+ * an error.  The error is one of the data, unless the call is not supported, or
+ * could not do its work.
  */
-void
-writeback_start (struct writeback *wb, const struct window *w)
+static uint64_t
+start_range (struct writeback *wb, const struct extent *e)
 {
-  int err;
+  const uint64_t dirty = pagecache_dirty (wb->pages, wb->fd, e->offset,
+                                          e->length);
+  const int err = dirty ? pagecache_start (wb->fd, e->offset, e->length) : 0;
 
-  writeback_debug (wb, "sealed", "write", w);
-  err = start (wb, &w->set);
   if (err && wb->pages->by_range && err != EAGAIN && err != EINTR &&
       err != ENOMEM) {
-    const struct extent e = span (&w->set);
-
     wberr_observed (wb->errors, &wb->seen, err);
-    report (wb, err, &e);
+    report (wb, err, e);
   }
+  return dirty;
+}
+
+uint64_t
+writeback_start (struct writeback *wb, const struct extent_set *s,
+                 uint64_t *pos)
+{
+  struct extent piece[PIECE_EXTENTS];
+  const size_t nr = next_piece (s, pos, piece);
+  uint64_t bytes = 0;
+  size_t i;
+
+  for (i = 0; i < nr; i++)
+    bytes += start_range (wb, &piece[i]);
+  return bytes;
 }
 
 /* ---- waiting ---- */
@@ -115,36 +114,39 @@ writeback_start (struct writeback *wb, const struct window *w)
 static int
 wait_for_range (struct writeback *wb, const struct extent *e)
 {
-  const bool taken = wberr_turn_begins (wb->errors);
-  const int err = pagecache_wait (wb->pages, wb->fd, e->offset, e->length);
+  int err;
 
+  wberr_call_begins (wb->errors, false);
+  err = pagecache_wait (wb->pages, wb->fd, e->offset, e->length);
   if (err)
     wberr_observed (wb->errors, &wb->seen, err);
-  wberr_turn_ends (wb->errors, taken);
+  wberr_call_ends (wb->errors);
   if (err)
     report (wb, err, e);
   return err;
 }
 
 int
-writeback_wait (struct writeback *wb, const struct extent_set *s, size_t *next,
+writeback_wait (struct writeback *wb, const struct extent_set *s, uint64_t *pos,
                 uint64_t *bytes)
 {
-  const size_t end = *next + PIECE_EXTENTS;
+  struct extent piece[PIECE_EXTENTS];
+  size_t i, nr;
   int err = 0;
 
   *bytes = 0;
   if (!wb->pages->by_range) {
-    *next = s->nr;
+    *pos = UINT64_MAX;
     *bytes = s->bytes;
     return writeback_sync (wb);
   }
-  for (; *next < s->nr && *next < end && *bytes < PIECE_BYTES; ++*next) {
-    const int r = wait_for_range (wb, &s->v[*next]);
+  nr = next_piece (s, pos, piece);
+  for (i = 0; i < nr; i++) {
+    const int r = wait_for_range (wb, &piece[i]);
 
     if (err == 0)
       err = r;
-    *bytes += s->v[*next].length;
+    *bytes += piece[i].length;
   }
   return err;
 }
@@ -152,7 +154,7 @@ writeback_wait (struct writeback *wb, const struct extent_set *s, size_t *next,
 int
 writeback_sync (struct writeback *wb)
 {
-  const int err = wberr_sync (wb->errors, wb->fd, &wb->seen);
+  const int err = wberr_sync (wb->errors, wb->fd, &wb->seen, true);
 
   if (err)
     report (wb, err, NULL);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "extent_set.h"
+#include "flight.h"
 #include "pagecache.h"
 #include "ring.h"
 #include "counters.h"
@@ -31,16 +32,20 @@ struct writeback {
   struct wberr_seen seen;    /* errors that the evictor has seen */
 };
 
-/* Start to write a sealed window. */
-void writeback_start (struct writeback *wb, const struct window *w);
+/* Start to write the next piece of a set, which has bytes from *pos on.  Moves
+ * *pos to the end of the piece, and returns how many bytes are written: fewer
+ * than the piece has if some of its pages are clean already, as after a flush.
+ */
+uint64_t writeback_start (struct writeback *wb, const struct extent_set *s,
+                          uint64_t *pos);
 
-/* Wait until the next piece of a set is on the disk: a few extents from index
- * *next on, or all of it where ranges cannot be waited for.  Sets *next to the
- * first extent after it and *bytes to the length of the piece.  Returns 0, or
- * an errno value of which a record and a log message were made.
+/* Wait until the next piece of a set is on the disk: a few bytes from *pos on,
+ * or all of it where ranges cannot be waited for.  Moves *pos to the end of the
+ * piece, and sets *bytes to its length.  Returns 0, or an errno value of which
+ * a record and a log message were made.
  */
 int writeback_wait (struct writeback *wb, const struct extent_set *s,
-                    size_t *next, uint64_t *bytes);
+                    uint64_t *pos, uint64_t *bytes);
 
 /* Wait until all that was written so far is on the disk.  Returns as
  * writeback_wait.
