@@ -182,6 +182,7 @@ run (const char *name, const char *seed, const char *control_name,
   rig.control = map_control (control_name);
   memset (rig.control->accepted, 0, sizeof rig.control->accepted);
   rig.trace = getenv ("FAULTS_TRACE") != NULL;
+  rig.request_sizes = MAX_REQUEST_SIZES;
   file_model (&rig.model, seed, size, filled);
   rig.plan = plan_of_seed (rig.model.history, file_is_on_ext4 (rig.file));
   rig.uris[0] = uris[0];

@@ -30,11 +30,15 @@ fuse_pid=
 mnt="$tmp/mnt"          # where the file system is mounted
 below="$tmp/below"      # what is below it, if it is an overlay
 real=$mnt               # where the files really are
+mount_options=()        # of the file system that is on the disk
+ours=$NBDKIT            # the nbdkit that has the plugin
+stock=${NBDKIT_SYSTEM:-nbdkit} # the first one in the PATH
 mkdir "$mnt" "$below"
 
 # disk_says LETTER: which writes the disk refuses, see control.h.
 disk_says ()
 {
+  [ -e "$control" ] || return 0 # a disk of another kind
   printf '%s\0' "$1" | dd of="$control" conv=notrunc status=none
 }
 
@@ -46,19 +50,26 @@ disk_is_up ()
 # disk_up SIZE: afterwards $device is the disk.
 disk_up ()
 {
+  [ -x "$history" ] || lacks "needs $history: set builddir, make check TESTS="
+  truncate -s 5M "$control"
+  disk_says -
+  plugin_up "$faulty" "size=$1" "control=$control"
+}
+
+# plugin_up PLUGIN [ARGUMENT...]: afterwards $device is the disk that this nbdkit
+# plugin serves.
+plugin_up ()
+{
   need_root
   need nbdfuse losetup fusermount3
   [ -e /dev/fuse ] || lacks "needs FUSE"
-  [ -x "$history" ] || lacks "needs $history: set builddir, make check TESTS="
-  [ -e "$faulty" ] || lacks "needs $faulty: make check TESTS="
+  [ -e "$1" ] || lacks "needs $1: make check TESTS="
 
-  truncate -s 5M "$control"
-  disk_says -
   mkdir "$tmp/fuse"
   # In sessions of their own: Ctrl-C is for this script, which takes them
   # down in order.  The system's nbdkit, as this is not what is tested.
   setsid nbdkit -f --exit-with-parent -P "$tmp/disk.pid" -U "$tmp/disk.sock" \
-    "$faulty" "size=$1" "control=$control" 2>"$tmp/disk.log" &
+    "$@" 2>"$tmp/disk.log" &
   disk_pid=$!
   eventually 10 test -s "$tmp/disk.pid" || fail "$(<"$tmp/disk.log")"
   setsid nbdfuse -C 2 -P "$tmp/fuse.pid" "$tmp/fuse/disk" \
@@ -211,13 +222,17 @@ mount_fs ()
 {
   case $1 in
     overlay-*) mount_overlay "${1#overlay-}" ;;
-    *) eventually 60 mount -t "$1" "$device" "$mnt" || fail "cannot mount $1" ;;
+    *)
+      eventually 60 mount -t "$1" "${mount_options[@]}" "$device" "$mnt" ||
+        fail "cannot mount $1"
+      ;;
   esac
 }
 
 mount_overlay ()
 {
-  eventually 60 mount -t "$1" "$device" "$below" || fail "cannot mount $1"
+  eventually 60 mount -t "$1" "${mount_options[@]}" "$device" "$below" ||
+    fail "cannot mount $1"
   real=$below/upper
   mkdir -p "$below/lower" "$real" "$below/work"
   mount -t overlay -o "lowerdir=$below/lower,upperdir=$real,workdir=$below/work" \
@@ -229,6 +244,22 @@ unmount_fs ()
   unmount "$mnt"
   unmount "$below"
   real=$mnt
+}
+
+# choose_plugin ours|stock CACHE SEED: afterwards $NBDKIT is the nbdkit that has
+# the plugin, and $arguments are for the plugin: small rings, so that windows
+# are evicted in a history of few megabytes.
+choose_plugin ()
+{
+  arguments=("cache=$2")
+  if [ "$1" = stock ]; then
+    NBDKIT=$stock
+    return
+  fi
+  NBDKIT=$ours
+  [ "$2" = default ] ||
+    arguments+=("cache-windows=$((2 + $3 % 7))"
+      "cache-window-size=$((64 << $3 % 5))K")
 }
 
 # number NAME WORDS: of "a=1 b=2 ...".

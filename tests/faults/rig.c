@@ -214,6 +214,13 @@ read_answered (struct rig *rig, struct request *rq, bool ok)
 }
 
 static void
+observe (struct rig *rig, const struct request *rq, enum progress progress)
+{
+  if (rig->observer)
+    rig->observer (rig, rq, progress);
+}
+
+static void
 answered (struct rig *rig, int c, struct request *rq, bool ok)
 {
   print_event (rig, ok ? "ok" : "FAILED", c, rq);
@@ -229,6 +236,7 @@ answered (struct rig *rig, int c, struct request *rq, bool ok)
     change_answered (rig, c, rq, ok);
   }
   release_held (rig, c, rq - rig->connections[c].requests, ok);
+  observe (rig, rq, ok ? SUCCEEDED : FAILED);
 }
 
 static void
@@ -336,17 +344,59 @@ free_request (struct rig *rig, int c)
   }
 }
 
-/* From 4K to 1M, each doubling as likely as the next; half of them
- * aligned to pages, others to sectors or to nothing.
+static bool
+unmaps (const struct request *rq)
+{
+  return rq->busy && (rq->what == ZERO || rq->what == TRIM);
+}
+
+static bool
+any_unmaps (const struct rig *rig, int c)
+{
+  int i;
+
+  for (i = 0; i < IN_FLIGHT; i++) {
+    if (unmaps (&rig->connections[c].requests[i]))
+      return true;
+  }
+  return false;
+}
+
+/* Before a sync (a flush or FUA request), zero or trim. */
+static void
+wait_to_be_alone (struct rig *rig, bool syncs)
+{
+  int c;
+
+  for (c = 0; rig->syncs_alone && c < rig->nr_connections; c++) {
+    while (syncs_in_flight (rig, c) || (syncs && any_unmaps (rig, c)))
+      rig_wait (rig, -1);
+  }
+}
+
+/* The smallest unit of a request that the server accepts. */
+static uint64_t
+smallest_unit (const struct rig *rig)
+{
+  int64_t size = nbd_get_block_size (rig->connections[0].nbd,
+                                     LIBNBD_SIZE_MINIMUM);
+
+  return size > 1 ? size : 1;
+}
+
+/* From 4K on, each doubling as likely as the next; half of them aligned to
+ * pages, others to sectors or to nothing.  The size of the export must be a
+ * multiple of the smallest unit.
  */
 static void
 random_range (struct rig *rig, struct request *rq)
 {
-  uint64_t count = UINT64_C (4096) << random_below (rig, 9), align = 4096;
+  uint64_t count = UINT64_C (4096) << random_below (rig, rig->request_sizes),
+           align = 4096;
 
   count -= random_below (rig, count / 2);
   if (chance (rig, 50))
-    align = chance (rig, 50) ? 512 : 1;
+    align = chance (rig, 50) ? 512 : smallest_unit (rig);
   rq->offset = random_below (rig, rig->model.size) / align * align;
   rq->count = (count + align - 1) / align * align;
   if (rq->count > rig->model.size - rq->offset)
@@ -356,19 +406,28 @@ random_range (struct rig *rig, struct request *rq)
 void
 rig_flush (struct rig *rig, int c)
 {
-  struct request *rq = free_request (rig, c);
+  struct request *rq;
 
+  wait_to_be_alone (rig, true);
+  rq = free_request (rig, c);
   rq->what = FLUSH;
   rq->fua = false;
   rq->refused = atomic_load (&rig->control->refuse) == REFUSE_NOTHING
                   ? atomic_load (&rig->control->refused)
                   : NEVER;
   rq->sent = model_now (&rig->model);
+  observe (rig, rq, SENDING);
   rq->cookie = nbd_aio_flush (rig->connections[c].nbd, NBD_NULL_COMPLETION, 0);
   if (rq->cookie == -1)
     die_nbd ("flush");
   rq->busy = true;
   print_event (rig, "send", c, rq);
+}
+
+static enum change_kind
+kind_of_change (enum what what)
+{
+  return what == ZERO ? CHANGE_ZERO : what == TRIM ? CHANGE_TRIM : CHANGE_WRITE;
 }
 
 void
@@ -385,6 +444,12 @@ rig_send (struct rig *rig, int c, enum what what)
   rq->fua = what != READ && chance (rig, 12);
   if (rq->fua)
     flags = LIBNBD_CMD_FLAG_FUA;
+  if (rq->fua || what == ZERO || what == TRIM)
+    wait_to_be_alone (rig, rq->fua);
+  if (what != READ)
+    rq->change = model_change (&rig->model, kind_of_change (what), rq->offset,
+                               rq->count);
+  observe (rig, rq, SENDING);
 
   switch (what) {
   case READ:
@@ -392,20 +457,16 @@ rig_send (struct rig *rig, int c, enum what what)
                                 NBD_NULL_COMPLETION, 0);
     break;
   case ZERO:
-    rq->change = model_change (&rig->model, CHANGE_ZERO, rq->offset, rq->count);
     if (chance (rig, 50))
       flags |= LIBNBD_CMD_FLAG_NO_HOLE;
     rq->cookie = nbd_aio_zero (nbd, rq->count, rq->offset, NBD_NULL_COMPLETION,
                                flags);
     break;
   case TRIM:
-    rq->change = model_change (&rig->model, CHANGE_TRIM, rq->offset, rq->count);
     rq->cookie = nbd_aio_trim (nbd, rq->count, rq->offset, NBD_NULL_COMPLETION,
                                flags);
     break;
   default:
-    rq->change = model_change (&rig->model, CHANGE_WRITE, rq->offset,
-                               rq->count);
     model_fill (&rig->model, rq->change, rq->buf, rq->count, rq->offset);
     rq->cookie = nbd_aio_pwrite (nbd, rq->buf, rq->count, rq->offset,
                                  NBD_NULL_COMPLETION, flags);

@@ -19,6 +19,7 @@
 #include "plan.h"
 
 #define MAX_REQUEST (1024 * 1024) /* bytes */
+#define MAX_REQUEST_SIZES 9       /* 4K, 8K, ... MAX_REQUEST */
 #define IN_FLIGHT 4               /* on each connection */
 
 /* Not known: a number that "refused" never has. */
@@ -63,6 +64,14 @@ struct connection {
   uint64_t reported;
 };
 
+struct rig;
+
+/* A request is about to be sent, or has its answer.  The model is up to date.
+ */
+enum progress { SENDING, SUCCEEDED, FAILED };
+typedef void observer (struct rig *rig, const struct request *rq,
+                       enum progress progress);
+
 struct rig {
   struct model model;
   struct control *control;
@@ -72,6 +81,10 @@ struct rig {
   int file;            /* a description of its own: another program's */
   uint64_t rng;        /* all that is random follows from it */
   bool trace;          /* print what happens */
+  observer *observer;  /* may be NULL */
+  int request_sizes;   /* up to MAX_REQUEST_SIZES: how many of them occur */
+  bool syncs_alone;    /* no flush or FUA request overlaps another, or a zero
+                        * or trim */
 
   struct connection connections[MAX_CONNECTIONS];
   int nr_connections;
