@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # In bash, the parameters of the file plugin are completed with their values,
-# and all else as by the distribution's completion of nbdkit.
+# and all else as by the distribution's completion of nbdkit.  The two tools have
+# completion of their options, of files and of a command after "--".
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -19,8 +20,12 @@ done
 ours=$tmp/share/bash-completion/completions
 mkdir -p "$ours" "$tmp/files/folder"
 touch "$tmp/files/disk.img"
-cp "$srcdir/../completion/nbdkit" "$ours"
-PATH=$(cd "$(dirname "$(command -v "$NBDKIT")")" && pwd):$PATH
+cp "$srcdir/../completion"/* "$ours"
+mkdir "$tmp/bin"
+for tool in cachewatch verify-cache; do
+  ln -s "$(cd "$srcdir/.." && pwd)/scripts/$tool" "$tmp/bin/nbdkit-$tool"
+done
+PATH=$(cd "$(dirname "$(command -v "$NBDKIT")")" && pwd):$tmp/bin:$PATH
 breaks='"$COMP_WORDBREAKS"'
 unset BASH_COMPLETION_USER_DIR XDG_DATA_DIRS
 
@@ -88,3 +93,17 @@ as_before 'nbdkit file --tls \e*'
 as_before 'nbdkit memory si\t'
 as_before 'nbdkit memory \e*'
 as_before 'nbdkit memory dis\t'
+
+gives 'nbdkit-cachewatch --inter\t' 'nbdkit-cachewatch --interval'
+gives 'nbdkit-cachewatch --once d\t' 'nbdkit-cachewatch --once disk.img'
+gives 'nbdkit-cachewatch --plot d\t' 'nbdkit-cachewatch --plot disk.img'
+gives 'nbdkit-verify-cache --wh\t' 'nbdkit-verify-cache --which'
+gives 'nbdkit-verify-cache --max\e*' \
+  'nbdkit-verify-cache --max-pages --max-running'
+gives 'nbdkit-verify-cache --dir f\t' 'nbdkit-verify-cache --dir folder/'
+gives 'nbdkit-verify-cache --only copy-out\e*' \
+  'nbdkit-verify-cache --only copy-out-qcow2 copy-out-raw'
+gives 'nbdkit-verify-cache -- nbdkit-cachew\t' \
+  'nbdkit-verify-cache -- nbdkit-cachewatch'
+gives 'nbdkit-verify-cache -- nbdkit file cache=n\t' \
+  'nbdkit-verify-cache -- nbdkit file cache=none'

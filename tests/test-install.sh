@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # "make install" installs what README says, hides nothing of nbdkit's own, and
-# its tools run; "make uninstall" leaves no file, and no folder of ours.
+# its tools run; no link in an installed document is broken; "make uninstall"
+# leaves no file, and no folder of this project.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -36,6 +37,17 @@ done
   fail "it hides the manual page of nbdkit's own plugin"
 [ -z "$(find "$root" -path '*/bin/nbdkit')" ] || fail 'it hides nbdkit'
 installed '*/libexec/nbdkit-windowed-file/nbdkit' >/dev/null
+for tool in cachewatch verify-cache; do
+  installed "*/bash-completion/completions/nbdkit-$tool" >/dev/null
+done
+
+documents=$(installed '*/doc/nbdkit-windowed-file')
+python3 "$srcdir/documents.py" --installed "$documents" >&2 ||
+  fail 'links in the installed documents are broken, see above'
+for example in kubernetes/convert-job.yaml slurm/convert.sbatch \
+  virt-v2v/Containerfile; do
+  [ -s "$documents/examples/$example" ] || fail "not installed: $example"
+done
 
 truncate -s 1M "$tmp/disk"
 for tool in cachewatch verify-cache; do

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# nbdkit tells the plugin's version, and all that is shipped has the same one.
+# nbdkit tells the plugin's version, and all that is shipped has the same one; no
+# command of the documents has a version in it, which would age.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -26,3 +27,16 @@ says "debian/changelog" "nbdkit-windowed-file ($version)" \
 says "NEWS" "$version" sed -n 's/^\([0-9][^ ]*\).*/\1/p; /^[0-9]/q' "$top/NEWS"
 says "the spec" "$version" \
   sed -n 's/^Version: *//p' "$top/nbdkit-windowed-file.spec"
+# Without Python, which a build of the package does not need.
+says "scripts/arguments.py" "$version" \
+  sed -n 's/^VERSION = "\(.*\)"/\1/p' "$top/scripts/arguments.py"
+# Names of images are the examples', and what runs the examples.
+tags ()
+{
+  grep -rhoE 'windowed(-file)?:[0-9]+[.][0-9]+[.][0-9]+' \
+    "$top/examples" "$top/tests/cluster" | sed 's/.*://' | sort -u
+}
+says "tags of images in the examples" "$version" tags
+[ "$(tags | wc -l)" = 1 ] || fail "tags of images: $(tags | xargs)"
+! grep -rnF "$version" "$top/README.md" "$top/docs"/*.md ||
+  fail 'a command or sentence with the version, which ages, see above'

@@ -1,0 +1,106 @@
+"""Which file plugin the nbdkit servers that a command starts have loaded, by
+the maps of these processes."""
+
+import contextlib
+import ctypes
+import os
+import re
+import threading
+from typing import NamedTuple
+
+from pagecache import LIBC
+
+PR_SET_CHILD_SUBREAPER = 36
+OURS = b"file_windowed=yes"
+PLUGIN = re.compile(r"^(\S+) .* (/.*/nbdkit-(?:stock-)?file-plugin\.so)"
+                    r"(?: \(deleted\))?$", re.M)
+# With one of these nbdkit answers a question and serves nothing.
+QUESTIONS = {"--dump-config", "--dump-plugin", "--help", "--long-options",
+             "--short-options", "--version", "-V"}
+
+
+class Loaded(NamedTuple):
+    """A server, and the plugin that it has loaded."""
+
+    pid: int
+    plugin: str         # its path
+    who: str            # ours, stock, or unknown if the file cannot be read
+    command: tuple      # the server's command line
+
+
+def adopt_orphans():
+    """Make this process the parent of servers that go to the background."""
+    if LIBC.prctl(PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0))):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), "prctl")
+
+
+def _read(pid, name):
+    with open(f"/proc/{pid}/{name}", "rb") as f:
+        return f.read()
+
+
+def descendants(pid):
+    """The process ids of a process's children, and of theirs."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            for child in _read(pid, f"task/{task}/children").split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+def who_is(pid, span, path):
+    """Whose plugin is mapped there.  /proc/PID/map_files also leads to a file
+    that was replaced, and is for root only."""
+    for file in (f"/proc/{pid}/map_files/{span}", f"/proc/{pid}/root{path}"):
+        with contextlib.suppress(OSError), open(file, "rb") as f:
+            return "ours" if OURS in f.read() else "stock"
+    return "unknown"
+
+
+def loaded_by(pid):
+    """What this process has loaded and serves, or None."""
+    with contextlib.suppress(OSError):
+        command = _read(pid, "cmdline").decode(errors="replace").split("\0")
+        found = PLUGIN.search(os.fsdecode(_read(pid, "maps")))
+        if found and not QUESTIONS.intersection(command):
+            return Loaded(pid, found[2], who_is(pid, found[1], found[2]),
+                          tuple(command[:-1]))
+    return None
+
+
+class Watch(threading.Thread):
+    """Looks at this process's descendants again and again, until it is
+    stopped.  A server that lives for less than "interval" can be missed."""
+
+    def __init__(self, interval=0.01):
+        super().__init__()
+        self.interval = interval
+        self.servers = {}       # by process id
+        self.done = threading.Event()
+        adopt_orphans()
+
+    def look(self):
+        """Look once.  A process that has loaded its plugin keeps it."""
+        for pid in descendants(os.getpid()):
+            server = pid not in self.servers and loaded_by(pid)
+            if server:
+                self.servers[pid] = server
+
+    def run(self):
+        while not self.done.wait(self.interval):
+            self.look()
+
+    def who(self):
+        """Whose plugins these were: ours, stock, both, or nothing if there
+        was no server."""
+        return " and ".join(sorted({s.who for s in self.servers.values()}))
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.join()
