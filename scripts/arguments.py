@@ -1,13 +1,15 @@
-"""Command lines of the scripts: what is wrong is told in one line, with status
-2."""
+"""Command lines of the scripts: an error is one line, with status 2."""
 
 import argparse
 import os
 import re
+import signal
 import sys
 
-# What is_printable of plugins/file/escape.c refuses, bytes that are not UTF-8,
-# and the backslash.
+VERSION = "0.1.0"
+
+# Characters for which is_printable() of plugins/file/escape.c returns false,
+# bytes that are not UTF-8, and the backslash.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e"
                     "\u2060-\u206f\ufeff\ud800-\udfff\\\\]")
 
@@ -17,6 +19,13 @@ def own_name(default):
     nbdkit-NAME where it is installed."""
     called = os.path.basename(sys.argv[0])
     return called if called.startswith("nbdkit-") else default
+
+
+def handle_interrupts():
+    """Make Ctrl-C raise KeyboardInterrupt, unless the shell had this process
+    ignore it.  The tools switch that off while they import modules."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def escaped(name):
@@ -31,8 +40,8 @@ def escaped(name):
 
 
 def no_place(path):
-    """Why no file can be made there, or None: to be told before the work that
-    would be lost with it."""
+    """The reason why no file can be made at this path, or None.  For checks
+    before the work whose result would be lost."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         return f"there is no folder {folder}"
@@ -42,10 +51,13 @@ def no_place(path):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, but for its messages."""
+    """argparse's, with --version and messages of one line."""
 
     def __init__(self, prog, **more):
         super().__init__(prog=own_name(prog), **more)
+        self.add_argument("--version", action="version",
+                          version=f"{os.path.basename(self.prog)} {VERSION}",
+                          help="print the version, and end")
 
     def error(self, message):
         name = os.path.basename(self.prog)

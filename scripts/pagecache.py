@@ -15,11 +15,11 @@ LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
 LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 CACHESTAT = 451         # on all architectures but alpha
-PIECE = 1 << 30         # bytes that mincore is asked about at a time
+MINCORE_SPAN = 1 << 30  # bytes that one call of mincore(2) covers
 
 
 class Counts(NamedTuple):
-    """Bytes of a file.  None: the kernel does not say."""
+    """Bytes of a file.  None: the kernel does not report it."""
 
     size: int
     resident: int
@@ -34,15 +34,15 @@ def _os_error(path):
     return OSError(code, os.strerror(code), path)
 
 
-def _not_told(path):
+def _refused(path):
     return PermissionError(
-        errno.EPERM, "only its owner, who may write to it, and root may see "
-        "what is in the page cache", path)
+        errno.EPERM, "only the owner, users who may write to the file, and "
+        "root may see its pages in the page cache", path)
 
 
 class File:
-    """A regular file or block device, open for nothing but to be asked
-    about.  Opening it never blocks, and nothing of it is read."""
+    """A regular file or block device whose pages can be counted.  Opening it
+    never blocks, and nothing of it is read."""
 
     def __init__(self, path, use_mincore=False):
         self.path = path
@@ -64,6 +64,11 @@ class File:
     def __exit__(self, *_):
         self.close()
 
+    def is_deleted(self):
+        """Whether no name leads to the file any more: it was removed, or
+        another file was renamed to its name."""
+        return os.fstat(self.fd).st_nlink == 0
+
     def counts(self):
         """What is in the page cache now."""
         size = os.lseek(self.fd, 0, os.SEEK_END)
@@ -81,18 +86,19 @@ class File:
         counts = (ctypes.c_uint64 * 5)()
         if LIBC.syscall(CACHESTAT, self.fd, span, counts, 0) == -1:
             if ctypes.get_errno() == errno.EPERM:
-                raise _not_told(self.path)
+                raise _refused(self.path)
             raise _os_error(self.path)
         return [n * PAGE for n in counts]
 
     def _mincore(self, size):
-        # To all others it says since Linux 5.2 that everything is resident.
+        # Since Linux 5.2 mincore(2) reports all pages of other users' files as
+        # resident.
         if (os.fstat(self.fd).st_uid != os.geteuid()
                 and not os.access(self.path, os.W_OK)):
-            raise _not_told(self.path)
+            raise _refused(self.path)
         resident = 0
-        for offset in range(0, size, PIECE):
-            length = min(PIECE, size - offset)
+        for offset in range(0, size, MINCORE_SPAN):
+            length = min(MINCORE_SPAN, size - offset)
             pages = ctypes.create_string_buffer(-(-length // PAGE))
             where = LIBC.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED,
                               self.fd, offset)

@@ -40,6 +40,14 @@ def ours(build_dir):
                   "build it, and name the folder with --build-dir")
 
 
+def built(build_dir):
+    """The same, but only with the plugin that was built there."""
+    nbdkit = os.path.join(build_dir, "nbdkit")
+    if OURS in about(nbdkit, "file"):
+        return nbdkit, "file"
+    raise Failure(f"no plugin of ours in {build_dir}: build it")
+
+
 def stock():
     """The same with the plugin that came with nbdkit, which our package sets
     aside; or None if there is none."""
@@ -63,19 +71,6 @@ def need_stock():
 def names_plugin(word):
     """Whether this word of nbdkit's command line is a file plugin."""
     return word in ("file", "stock-file") or word.endswith("file-plugin.so")
-
-
-def is_ours(command):
-    """Whether the first nbdkit of a command, given as words, or the one in
-    PATH, serves files with our plugin.  None: it cannot be told."""
-    nbdkit, plugin = "nbdkit", "file"
-    for i, word in enumerate(command):
-        if os.path.basename(word) == "nbdkit":
-            nbdkit = word
-            plugin = next(filter(names_plugin, command[i + 1:]), plugin)
-            break
-    told = about(nbdkit, plugin)
-    return OURS in told if "name=file\n" in told else None
 
 
 # ---- servers

@@ -1,7 +1,13 @@
 #!/usr/bin/env python3
-"""What is wrong with the documents, one line each: commands that nobody would
-run, links that lead nowhere, pictures that no page shows."""
+"""List what is wrong with the documents, one line each: commands that nobody
+would run, links that lead nowhere, pictures that no page shows.
 
+  documents.py FOLDER              of the source folder
+  documents.py --installed FOLDER  only links and pictures: of the folder in
+                                   which the documents are installed
+"""
+
+import glob
 import os
 import re
 import sys
@@ -60,6 +66,12 @@ def wrong_links(path, shown):
             yield f"{path}: there is no {target}"
         elif anchor and anchor not in anchors(there):
             yield f"{path}: {name or 'it'} has no heading for #{anchor}"
+
+
+def wrong_names(path):
+    """Scripts and tests that are not there."""
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
     for name in SCRIPT.findall(re.sub(r"\S+/(scripts|tests)/", "", text)):
         if not os.path.exists(name) and not os.path.exists(name + ".c"):
             yield f"{path}: there is no {name}"
@@ -67,15 +79,16 @@ def wrong_links(path, shown):
 
 def main():
     """Look at all pages of the folder given."""
-    os.chdir(sys.argv[1])
-    pages = ["README.md"] + sorted(os.path.join("docs", name) for name
-                                   in os.listdir("docs")
-                                   if name.endswith(".md"))
+    installed = sys.argv[1] == "--installed"
+    os.chdir(sys.argv[-1])
+    pages = sorted(glob.glob("*.md") + glob.glob("docs/*.md"))
     shown = {"docs/bench/results.json", "docs/bench/scale.json"}
     wrong = []
     for page in pages:
-        wrong += wrong_blocks(page)
         wrong += wrong_links(page, shown)
+        if not installed:
+            wrong += wrong_blocks(page)
+            wrong += wrong_names(page)
     for picture in sorted(os.listdir("docs/bench")):
         if f"docs/bench/{picture}" not in shown:
             wrong.append(f"docs/bench/{picture}: no page shows it")

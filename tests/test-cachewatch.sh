@@ -66,6 +66,16 @@ drop "$tmp/file"
 is "$tmp/file" .resident 0
 is "$tmp/file" .resident 0 --mincore
 
+# The manual page explains what a program reads.
+"$watch" --once --json "$tmp/file" | jq -r '.files[0] | keys[]' >"$tmp/keys"
+while read -r key; do
+  grep -q "^=item C<$key>$" "$srcdir/../docs/nbdkit-cachewatch.pod" ||
+    fail "$key of --json is not in the manual page"
+done <"$tmp/keys"
+[ "$("$watch" --once --tsv "$tmp/file" | head -n 1 | tr '\t' '\n' | sort)" = \
+  "$({ echo seconds; grep -v bytes_per_second "$tmp/keys"; } | sort)" ] ||
+  fail 'other columns than keys'
+
 # What it looks at stays as it is: half of a file is cached, the rest is not.
 dd if="$tmp/file" of="$tmp/sink" bs=4M count=1 status=none
 map_at_rest "$tmp/file" "$tmp/map"
@@ -75,7 +85,7 @@ as_before "$tmp/file" "$tmp/map" 'after a watch' || fail "$taken"
 grep -F "$tmp/file" "$tmp/calls" >"$tmp/opened" || fail 'was it not opened?'
 ! grep -E 'O_RDWR|O_WRONLY' "$tmp/opened" || fail 'it was opened for writing'
 [ "$(wc -l <"$tmp/tsv")" = 6 ] || fail "$(wc -l <"$tmp/tsv") lines, not 6"
-awk -F'\t' 'NF != 8 { exit 1 }' "$tmp/tsv" || fail 'fields of --tsv'
+awk -F'\t' 'NF != 9 { exit 1 }' "$tmp/tsv" || fail 'fields of --tsv'
 
 # Live, on a terminal, and the pictures at the end.
 for picture in svg png; do
@@ -88,6 +98,58 @@ done
 grep -q '<svg' "$tmp/out.svg" || fail 'out.svg is no SVG'
 od -A n -c -N 4 "$tmp/out.png" | grep -q 'P   N   G' || fail 'out.png is no PNG'
 
+# What the colours mean, and one unit for all numbers.
+COLUMNS=80 "$watch" --once "$tmp/file" >"$tmp/screen"
+for word in '█ writeback  █ dirty  █ clean  · not in the page cache' \
+  '^evicted: ' ' MiB/s$'; do
+  grep -q -- "$word" "$tmp/screen" || fail "no \"$word\": $(<"$tmp/screen")"
+done
+! grep -q ' MB' "$tmp/screen" || fail "two units: $(<"$tmp/screen")"
+COLUMNS=60 "$watch" --once "$tmp/file" >"$tmp/screen"
+[ "$(wc -l <"$tmp/screen")" = 7 ] || fail "wrapped: $(<"$tmp/screen")"
+
+# A screen of 20 lines has room for four files: the rest is counted.
+files=()
+for i in 1 2 3 4 5 6; do
+  files+=("$tmp/many-$i")
+  truncate -s 1M "$tmp/many-$i"
+done
+script -qec "stty rows 20 cols 80; TERM=xterm $(printf '%q ' "$watch" \
+  --count 2 --interval 0.1 "${files[@]}")" "$tmp/screen" >/dev/null ||
+  fail 'six files on a small terminal'
+grep -q '2 of 6 files are not shown' "$tmp/screen" ||
+  fail "what is not shown? $(<"$tmp/screen")"
+grep -q 'many-4.*size' "$tmp/screen" || fail "one fits more: $(<"$tmp/screen")"
+! grep -q 'many-5.*size' "$tmp/screen" || fail "too many files: $(<"$tmp/screen")"
+COLUMNS=80 "$watch" --once "${files[@]}" >"$tmp/screen"
+grep -q 'many-6' "$tmp/screen" || fail '--once does not show all files'
+
+# A picture of a single look, also of a file of which nothing is cached.
+sync "$tmp/many-1"
+drop "$tmp/many-1"
+for file in "$tmp/file" "$tmp/many-1"; do
+  "$watch" --once --plot "$tmp/once.svg" "$file" >/dev/null 2>"$tmp/err" ||
+    fail '--once --plot'
+  [ ! -s "$tmp/err" ] || fail "--once --plot warns: $(<"$tmp/err")"
+done
+
+# A file that is deleted while it is watched is marked.
+is "$tmp/many-1" .deleted false
+"$watch" --interval 0.05 --json "$tmp/many-1" >"$tmp/samples" &
+watcher=$!
+pids+=("$watcher")
+eventually 20 grep -q '"deleted": false' "$tmp/samples" || fail 'no sample'
+rm "$tmp/many-1"
+eventually 20 grep -q '"deleted": true' "$tmp/samples" ||
+  fail 'a deleted file is not marked'
+kill "$watcher"
+wait "$watcher" || fail "the watch ended with status $?"
+exec {held}<"$tmp/many-2"
+rm "$tmp/many-2"
+COLUMNS=80 "$watch" --once "/proc/self/fd/$held" >"$tmp/screen"
+exec {held}<&-
+grep -q '(deleted)' "$tmp/screen" || fail "not marked: $(<"$tmp/screen")"
+
 # A name of control characters: ESC, C1, tab and newline; bytes that are no UTF-8.
 odd=$tmp/$'e\e[2J\t\n9\tx\x7f\xc2\x9b\xff\\\xc3\xa4'
 escaped=$tmp/'e\x1b[2J\x09\x0a9\x09x\x7f\xc2\x9b\xff\\ä'
@@ -95,7 +157,7 @@ cp "$tmp/file" "$odd"
 "$watch" --count 1 --tsv "$odd" >"$tmp/tsv" || fail '--tsv of an odd name'
 [ "$(tail -n +2 "$tmp/tsv" | cut -f 2)" = "$escaped" ] ||
   fail "--tsv: $(cat -v "$tmp/tsv")"
-awk -F'\t' 'NF != 8 { exit 1 }' "$tmp/tsv" || fail 'a name forges fields'
+awk -F'\t' 'NF != 9 { exit 1 }' "$tmp/tsv" || fail 'a name forges fields'
 is "$odd" '.path | sub(".*/"; "") | @json' \
   "$(jq -nc '"e\u001b[2J\t\n9\tx\u007f\u009b\ufffd\\ä"')"
 "$watch" --once --json "$odd" >"$tmp/json"
@@ -123,16 +185,16 @@ if [ "$(id -u)" = 0 ]; then
   attach "$tmp/file"
   is "$device" .size $((8 << 20))
 
-  # The kernel does not tell everybody, which is said in so many words.
+  # The kernel refuses the counts of other users' files.
   chmod a+x "$tmp"
   else=(setpriv --reuid=65534 --regid=65534 --clear-groups)
   for how in --once --mincore; do
-    # Who may not see the sources cannot run it.
+    # A user who cannot read the source folder cannot run it.
     "${else[@]}" "$watch" --help >/dev/null 2>&1 || break
     ! "${else[@]}" "$watch" --count 1 --json $how "$tmp/file" 2>"$tmp/err" ||
-      fail 'somebody else was told'
-    grep -q 'only its owner, who may write to it, and root' "$tmp/err" ||
-      fail "somebody else: $(<"$tmp/err")"
+      fail 'another user sees the counts'
+    grep -q 'only the owner, users who may write to the file, and root' \
+      "$tmp/err" || fail "another user: $(<"$tmp/err")"
   done
   chmod go-x "$tmp"
 fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What README, the documents and the manual pages tell to type can be pasted:
-# it is in blocks that bash can read, links lead somewhere, every picture is
-# shown, and the manual's synopsis has every parameter.  Whether the commands
-# work, tests/newcomer/run tells.
+# The commands in README, the documents and the manual pages can be pasted: they
+# are in blocks that bash can read.  Links lead somewhere, every picture is shown,
+# and the manual's synopsis has every parameter.  tests/newcomer/run runs the
+# commands.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,11 +22,11 @@ python3 "$srcdir/documents.py" "$top" >"$tmp/wrong" || {
 # All pages are in the newcomer's list, and what is not run has its reasons.
 "$srcdir/newcomer/run" --not-run >"$tmp/not-run" || fail 'newcomer/run'
 cat "$tmp/not-run" >&2
-[ "$(wc -l <"$tmp/not-run")" -le 20 ] || fail 'too many blocks are not run'
+[ "$(wc -l <"$tmp/not-run")" -le 24 ] || fail 'too many blocks are not run'
 
 mkdir "$tmp/blocks"
 (cd "$top" && python3 tests/newcomer/blocks.py --split "$tmp/blocks" \
-  README.md docs/*.md docs/*.pod)
+  ./*.md docs/*.md docs/*.pod)
 blocks=("$tmp/blocks"/*.sh)
 [ ${#blocks[@]} -gt 20 ] || fail "only ${#blocks[@]} blocks of commands"
 for block in "${blocks[@]}"; do

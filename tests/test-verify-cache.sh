@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# scripts/verify-cache tells a copy that leaves nothing in the page cache from
-# one that does, by its status; its own matrix finds ours to leave nothing and
-# the stock plugin to leave something, and draws it.
+# The status of scripts/verify-cache tells a copy that leaves nothing in the page
+# cache from one that leaves pages.  Its own matrix finds that this plugin leaves
+# nothing and that the stock plugin leaves pages, and draws both.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,22 +29,64 @@ refused ()
   grep -q -- "$2" "$tmp/err" || fail "${*:3}: says nothing of $2"
 }
 
-random_file "$tmp/in" 16M
-truncate -s 16M "$tmp/out.img"
+# So long that a server is seen even if this machine is busy.
+random_file "$tmp/in" 64M
+truncate -s 64M "$tmp/out.img"
 ours=("[" "$NBDKIT" --exit-with-parent file "$tmp/out.img")
 
-verify 0 --json "$tmp/json" -- nbdcopy -- "$tmp/in" "${ours[@]}" cache=none "]"
+verify 0 --interval 0.002 --json "$tmp/json" --plot "$tmp/plot.svg" -- \
+  nbdcopy -- "$tmp/in" "${ours[@]}" cache=none "]"
 jq -e '.[0] | .wrong == "" and .cachestat == 0 and .cachestats == 0 and
-       .plugin == "ours" and .of == 4096 and .most > 0 and (.samples | length) > 1' "$tmp/json" \
+       .plugin == "ours" and .of == 16384 and .most > 0 and (.samples | length) > 1' "$tmp/json" \
   >/dev/null || fail "$(cat "$tmp/json")"
 same "$tmp/in" "$tmp/out.img"
+jq -e '.[0].samples[-1][1] == 0' "$tmp/json" >/dev/null ||
+  fail 'the samples do not show the end'
+jq -r '.[0] | keys[]' "$tmp/json" >"$tmp/keys"
+while read -r key; do
+  grep -q "^=item C<$key>$" "$srcdir/../docs/nbdkit-verify-cache.pod" ||
+    fail "$key of --json is not in the manual page"
+done <"$tmp/keys"
+grep -q 'width="900" height="420"' "$tmp/plot.svg" ||
+  fail "the plot: $(head -n 5 "$tmp/plot.svg")"
+grep -q 'out.img: 0.0 MiB left' "$tmp/plot.svg" || fail 'the plot: what is left?'
 
 verify 1 --settle 0 -- nbdcopy -- "$tmp/in" "${ours[@]}" "]"
 grep -q 'more than 0 pages left' "$tmp/out" || fail 'what is wrong?'
-verify 0 --max-pages 4096 -- nbdcopy -- "$tmp/in" "${ours[@]}" "]"
-verify 1 --settle 0 --max-pages 4096 --max-running 4095 --file "$tmp/in" \
+grep -q '16384 *64\.0 *more than' "$tmp/out" || fail 'how many MiB are left?'
+verify 0 --max-pages 16384 -- nbdcopy -- "$tmp/in" "${ours[@]}" "]"
+verify 1 --settle 0 --max-pages 16384 --max-running 16383 --file "$tmp/in" \
   -- cat "$tmp/in" "$tmp/in"
-grep -q 'more than 4095 pages meanwhile' "$tmp/out" || fail 'what is wrong?'
+grep -q 'more than 16383 pages while it ran' "$tmp/out" || fail 'what is wrong?'
+
+# which STATUS WHO PLUGIN COMMAND...: what --which prints of a command.
+which ()
+{
+  verify "$1" --which --json "$tmp/json" -- "${@:4}"
+  grep -q "^$2	.*/$3	.*$tmp/out.img" "$tmp/out" || fail "not $2, $3: $(cat "$tmp/out")"
+  jq -e --arg who "$2" 'length > 0 and all(.who == $who and .pid > 1)' \
+    "$tmp/json" >/dev/null || fail "$(cat "$tmp/json")"
+}
+
+so=nbdkit-file-plugin.so
+which 0 ours $so "$NBDKIT" -U - file "$tmp/out.img" --run 'sleep 0.5'
+[ "$(wc -l <"$tmp/out")" = 1 ] || fail "more than one line: $(cat "$tmp/out")"
+# One that goes to the background, and is not a child of the command any more.
+which 0 ours $so bash -c "'$NBDKIT' -P '$tmp/pid' -U '$tmp/sock' file \
+  '$tmp/out.img' && sleep 0.5 && kill \"\$(cat '$tmp/pid')\""
+folder=$(nbdkit --dump-config | sed -n 's/^plugindir=//p')
+for stock in nbdkit-stock-file-plugin.so $so; do
+  if [ -e "$folder/$stock" ] && ! grep -q file_windowed= "$folder/$stock"; then
+    which 1 stock "$stock" nbdkit -U - "$folder/$stock" "$tmp/out.img" \
+      --run 'sleep 0.5'
+  fi
+done
+refused 3 'started no nbdkit' --which -- true
+verify 3 --which -- "$NBDKIT" file --dump-plugin
+grep -q 'started no nbdkit' "$tmp/err" || fail 'a question is no server'
+verify 3 --which -- "$NBDKIT" -U - file "$tmp/out.img" --run 'sleep 0.5; false'
+grep -q ^ours "$tmp/out" || fail 'the command failed, but it had a server'
+refused 2 '--which is for a command' --which
 
 refused 2 'say which files' -- true
 refused 2 'max-pages: x: not a number' --max-pages x -- true
@@ -58,6 +100,19 @@ refused 3 'status 1: nothing verified' --file "$tmp/in" -- false
 refused 3 'No such file' --file "$tmp/in" -- "$tmp/no-program"
 refused 3 'not there after the command' --file "$tmp/none" -- true
 refused 3 'build it' --build-dir "$tmp"
+refused 2 'put -- before the command: verify-cache -- nbdcopy --flush -- in out' \
+  nbdcopy --flush -- in out
+refused 2 'unrecognized arguments: --no-such' --no-such -- true
+
+# A machine without nbdkit.
+mkdir "$tmp/bin"
+ln -s "$(command -v cachestats)" "$tmp/bin"
+for command in '' '-- nbdcopy in [ nbdkit file out ]'; do
+  # shellcheck disable=SC2086
+  PATH=$tmp/bin "$srcdir/../scripts/verify-cache" $command 2>"$tmp/err" &&
+    fail 'verified without nbdkit'
+  grep -q ': nbdkit is not installed' "$tmp/err" || fail "$(<"$tmp/err")"
+done
 
 verify 0 --size 32M --dir "$tmp" --build-dir "$(dirname "$NBDKIT")" \
   --json "$tmp/json" --plot "$tmp/plot.svg"
@@ -67,5 +122,9 @@ jq -e '[.[] | select(.plugin | startswith("ours"))] |
 jq -e '[.[] | select(.plugin == "stock, cache=default")] |
        length == 0 or length == 8 and all(.cachestat > 0)' "$tmp/json" \
   >/dev/null || fail 'the stock plugin, in the matrix'
+if jq -e 'any(.plugin == "stock, cache=default")' "$tmp/json" >/dev/null; then
+  grep -q '^copy-in-raw *stock, cache=default .*more than 0 pages left$' \
+    "$tmp/out" || fail "no verdict for the stock plugin: $(<"$tmp/out")"
+fi
 grep -q '</svg>' "$tmp/plot.svg" || fail 'no picture'
 [ -z "$(find "$tmp" -name 'windowed-verify-*')" ] || fail 'it has left a folder'
