@@ -156,7 +156,7 @@ guest_is_whole ()
   return $status
 }
 
-# The plugin that is first in PATH is virt-v2v's.
+# virt-v2v 2.2 of the image's Debian 12 looks for nbdkit in PATH.
 declare -A v2v_paths=(
   [ours]=/usr/local/libexec/nbdkit-windowed-file:/usr/bin:/bin:/usr/sbin:/sbin
   [stock]=/usr/bin:/bin:/usr/sbin:/sbin
