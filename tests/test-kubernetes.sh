@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The example for Kubernetes: its manifests are what the schemas of several
-# versions ask for, with no field that they do not have; its limit of memory is
-# there; and its script, run here on folders in place of volumes, converts every
-# disk of its list and leaves nothing in the page cache.
+# The examples for Kubernetes: their manifests are what the schemas of several
+# versions ask for, with no field that they do not have.  convert-job.yaml has its
+# limit of memory; and its script, run here on folders in place of volumes,
+# converts every disk of its list and leaves nothing in the page cache.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -34,7 +34,10 @@ valid ()
 }
 
 for version in "${versions[@]}"; do
-  valid "$manifest" "$version" || fail "not valid for Kubernetes $version"
+  for example in "${manifest%/*}"/*.yaml; do
+    valid "$example" "$version" ||
+      fail "$example is not valid for Kubernetes $version"
+  done
 done
 
 # invalid SED-COMMAND: the manifest so changed, which must be refused.

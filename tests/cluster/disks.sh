@@ -25,8 +25,8 @@ make_volume ()
   mount -t "$2" "$device" "$volumes/$1"
 }
 
-# make_disk VOLUME NAME FORMAT MIB: three quarters of it data; if it is not there
-# yet.  FORMAT may be sparse: raw, with holes.
+# make_disk VOLUME NAME FORMAT MIB [DATA]: if it is not there yet; DATA MiB of it
+# are data, or three quarters.  FORMAT may be sparse: raw, with holes.
 make_disk ()
 {
   local raw=$work/memory/raw file=$volumes/$1/$2
@@ -36,7 +36,7 @@ make_disk ()
     mkdir -p "$work/memory"
     mount -t tmpfs none "$work/memory"
   }
-  head -c $(($4 * 3 / 4))M /dev/urandom >"$raw"
+  head -c $((${5:-$4 * 3 / 4}))M /dev/urandom >"$raw"
   truncate -s "$4M" "$raw"
   mkdir -p "$work/sums"
   sha256sum <"$raw" >"$work/sums/${2%.*}"
@@ -108,12 +108,12 @@ nothing_cached ()
 
 # ---- while it runs ----
 
-# watch_begin VOLUME CGROUPS; watch_end: then it is in $seen.
+# watch_begin VOLUME CGROUPS [DEVICE...]; watch_end: then it is in $seen.
 watch_begin ()
 {
   seen=$work/seen.json
   rm -f "$seen"
-  "$here/watch" "$seen" "$volumes/$1" "$2" &
+  "$here/watch" "$seen" "$volumes/$1" "${@:2}" &
   watcher=$!
 }
 

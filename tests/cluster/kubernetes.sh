@@ -96,6 +96,7 @@ state = "$run/containerd/state"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "$pause_name"
   restrict_oom_score_adj = true
+  device_ownership_from_security_context = true
   stream_server_address = "127.0.0.1"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "$built/kubernetes/usr/lib/cni"

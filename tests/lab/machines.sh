@@ -35,7 +35,7 @@ architecture ()
 root_packages=(
   autoconf automake gcc libc6-dev libcmocka-dev libnbd-dev libtool make nbdkit
   nbdkit-plugin-dev perl pkgconf
-  attr btrfs-progs busybox-static dmsetup dosfstools e2fsprogs exfatprogs
+  apparmor attr btrfs-progs busybox-static dmsetup dosfstools e2fsprogs exfatprogs
   f2fs-tools fio fuse3 iproute2 kmod libnbd-bin lvm2 mdadm mount nbd-client
   nbdfuse nfs-common nfs-kernel-server nocache ntfs-3g procps qemu-utils rpcbind
   strace thin-provisioning-tools util-linux xfsprogs

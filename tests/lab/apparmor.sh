@@ -1,0 +1,108 @@
+# A job of the lab: the profile of examples/apparmor is enforced, and the plugin
+# keeps what it promises.
+#
+#   apparmor
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+
+# shellcheck source=../lib.sh
+. "$srcdir/lib.sh" || exit
+# shellcheck source=places.sh
+. "$srcdir/lab/places.sh"
+# shellcheck source=measure.sh
+. "$srcdir/lab/measure.sh"
+
+place=apparmor
+profile=$srcdir/../examples/apparmor/nbdkit-windowed-file
+only_in_a_machine
+grep -qsx Y /sys/module/apparmor/parameters/enabled ||
+  absent 'this kernel has no AppArmor, or it is not in use'
+type -P apparmor_parser aa-exec >/dev/null || absent 'the root has no apparmor'
+mountpoint -q /sys/kernel/security ||
+  mount -t securityfs none /sys/kernel/security
+result nbdkit "$("$stock" --version)"
+place_ext4
+make_source
+
+installed=/usr/local/lib/nbdkit-windowed-file/plugins
+mkdir -p $installed /srv/nbd /run/nbdkit-windowed-file
+cp "$builddir/../plugins/file/.libs/nbdkit-file-plugin.so" $installed/
+mount --bind "$folder" /srv/nbd
+target=/srv/nbd/disk.img
+apparmor_parser --replace --skip-cache "$profile"
+
+# confined PARAMETER...: a server.  Sets $status.
+confined ()
+{
+  rm -f /run/nbdkit-windowed-file/*
+  status=0
+  aa-exec -p nbdkit-windowed-file -- "$stock" \
+    -U /run/nbdkit-windowed-file/sock -P /run/nbdkit-windowed-file/pid \
+    $installed/nbdkit-file-plugin.so "$@" >"$tmp/out" 2>&1 || status=$?
+  [ $status != 0 ] || {
+    eventually 5 test -s /run/nbdkit-windowed-file/pid || fail 'no PID file'
+    server=$(</run/nbdkit-windowed-file/pid)
+    undo kill "$server"
+  }
+}
+
+end_server ()
+{
+  kill "$server"
+  eventually 5 test ! -e "/proc/$server"
+}
+
+# verdict WHAT COMMAND...
+verdict ()
+{
+  if "${@:2}"; then
+    result test "$place" "$1" PASS
+  else
+    say "$1: $(<"$tmp/out")"
+    result test "$place" "$1" FAIL
+  fi
+}
+
+is_confined ()
+{
+  [ "$(<"/proc/$server/attr/current")" = 'nbdkit-windowed-file (enforce)' ]
+}
+
+# copied CACHE: in and out again, the data is right, and no page is left.
+copied ()
+{
+  local uri='nbd+unix:///disk.img?socket=/run/nbdkit-windowed-file/sock'
+
+  patient nbdcopy --flush "$source" "$uri" >"$tmp/out" 2>&1 &&
+    [ "$(settled)" = 0 ] &&
+    patient nbdcopy "$uri" "$tmp/back" >"$tmp/out" 2>&1 &&
+    [ "$(settled)" = 0 ] && cmp "$source" "$tmp/back" >"$tmp/out" 2>&1
+}
+
+# is_refused: what a client asks for, because of its permissions.
+is_refused ()
+{
+  ! nbdinfo --size 'nbd+unix:///?socket=/run/nbdkit-windowed-file/sock' \
+    >"$tmp/out" 2>&1
+}
+
+for cache in none preserve; do
+  fresh
+  confined dir=/srv/nbd symlinks=beneath cache=$cache
+  verdict "cache=$cache: it starts" [ $status = 0 ]
+  verdict "cache=$cache: it is confined" is_confined
+  verdict "cache=$cache: a copy in and out" copied
+  end_server
+done
+
+cp "$source" /var/tmp/outside.img
+confined /var/tmp/outside.img cache=none
+verdict 'no image elsewhere' is_refused
+end_server
+
+sed "\\|/usr/local/lib|d" "$profile" >"$tmp/profile"
+apparmor_parser --replace --skip-cache "$tmp/profile"
+confined dir=/srv/nbd cache=none
+verdict 'no plugin in /usr/local without its line' [ $status != 0 ]
