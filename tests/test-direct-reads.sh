@@ -66,13 +66,14 @@ client_stop
 stop_nbdkit
 under=()
 
-# Each thread has a buffer for them, of which there may be thousands: no larger
-# than what it reads.
+# There may be thousands of threads, and each has a buffer for direct reads: no
+# larger than what it reads.  64 buffers of the largest size would be 16 MiB; the
+# threads themselves take 6 to 9 MiB.
 start_nbdkit file "$disk" cache=none
 before=$(memory VmRSS)
 limited fio --name=load --ioengine=nbd --uri="$uri" --size=256m --io_size=16m \
   --rw=randread --bs=4k --iodepth=16 --numjobs=4 >"$tmp/out" 2>&1 ||
   fail "$(<"$tmp/out")"
 grown=$(($(memory VmHWM) - before))
-((grown < 8192)) || fail "64 threads that read at random take $grown KiB"
+((grown < 12288)) || fail "64 threads that read at random take $grown KiB"
 stop_nbdkit
