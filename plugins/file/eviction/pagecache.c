@@ -114,28 +114,33 @@ mincore_piece (int fd, uint64_t offset, uint64_t length,
   return r;
 }
 
-static int
-missing_by_mincore (int fd, uint64_t offset, uint64_t length,
-                    struct extent_set *missing)
+/* Look at all pages of a range, in multiples of the page size.  Adds those that
+ * are not resident to "missing", which may be NULL.  Returns the resident
+ * bytes, or -1 with errno.
+ */
+static int64_t
+look_by_mincore (int fd, uint64_t offset, uint64_t length,
+                 struct extent_set *missing)
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE);
+  const uint64_t page = sysconf (_SC_PAGESIZE), end = offset + length;
   unsigned char resident[MINCORE_PAGES];
+  uint64_t i, n, pages = 0;
 
-  while (length > 0) {
-    uint64_t n = length / page < MINCORE_PAGES ? length / page : MINCORE_PAGES,
-             i;
-
+  for (; offset < end; offset += n * page) {
+    n = (end - offset) / page;
+    if (n > MINCORE_PAGES)
+      n = MINCORE_PAGES;
     if (mincore_piece (fd, offset, n * page, resident) == -1)
       return -1;
     for (i = 0; i < n; i++) {
-      if (!(resident[i] & 1) &&
-          extent_set_add (missing, offset + i * page, page) == -1)
+      if (resident[i] & 1)
+        pages++;
+      else if (missing &&
+               extent_set_add (missing, offset + i * page, page) == -1)
         return -1;
     }
-    offset += n * page;
-    length -= n * page;
   }
-  return 0;
+  return pages * page;
 }
 
 /* ---- probing ---- */
@@ -237,23 +242,12 @@ int64_t
 pagecache_count_file (const struct pagecache *pc, int fd)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE);
-  unsigned char resident[MINCORE_PAGES];
   const off_t size = lseek (fd, 0, SEEK_END);
-  uint64_t at, i, pages = 0;
 
   if (pc->counts != COUNTS_BY_MINCORE || size < 0 ||
       (uint64_t) size > MOST_BY_MINCORE)
     return pagecache_count (pc, fd, 0, 0);
-  for (at = 0; at < (uint64_t) size; at += MINCORE_PAGES * page) {
-    const uint64_t n = (size - at + page - 1) / page;
-
-    if (mincore_piece (fd, at, (n < MINCORE_PAGES ? n : MINCORE_PAGES) * page,
-                       resident) == -1)
-      return -1;
-    for (i = 0; i < n && i < MINCORE_PAGES; i++)
-      pages += resident[i] & 1;
-  }
-  return pages * page;
+  return look_by_mincore (fd, 0, (size + page - 1) / page * page, NULL);
 }
 
 /* Where a range has some pages, look at its halves. */
@@ -284,7 +278,7 @@ find_missing (const struct pagecache *pc, int fd, const struct extent *e,
   case COUNTS_BY_CACHESTAT:
     return missing_by_count (pc, fd, e->offset, e->length, missing);
   case COUNTS_BY_MINCORE:
-    return missing_by_mincore (fd, e->offset, e->length, missing);
+    return look_by_mincore (fd, e->offset, e->length, missing) == -1 ? -1 : 0;
   default:
     errno = EPERM;
     return -1;
@@ -317,9 +311,6 @@ pagecache_is_empty (const struct pagecache *pc, int fd, uint64_t offset,
 bool
 pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length)
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE), end = offset + length;
-  uint64_t at = offset;
-  unsigned char resident[MINCORE_PAGES];
   struct cachestat_counts counts;
 
   /* mincore reports swapped pages as missing (mincore_page, Linux 6.18), also
@@ -327,20 +318,7 @@ pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length)
    */
   if (cachestat (fd, offset, length, &counts) == -1 || counts.evicted > 0)
     return false;
-  if (counts.cached == 0)
-    return true;
-  while (at < end) {
-    uint64_t n = (end - at) / page, i;
-
-    if (n > MINCORE_PAGES)
-      n = MINCORE_PAGES;
-    if (mincore_piece (fd, at, n * page, resident) == -1)
-      return false;
-    for (i = 0; i < n; i++) {
-      if (resident[i] & 1)
-        return false;
-    }
-    at += n * page;
-  }
-  return cachestat (fd, offset, length, &counts) == 0 && counts.evicted == 0;
+  return counts.cached == 0 ||
+         (look_by_mincore (fd, offset, length, NULL) == 0 &&
+          cachestat (fd, offset, length, &counts) == 0 && counts.evicted == 0);
 }
