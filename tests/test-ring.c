@@ -45,7 +45,7 @@ sequential_requests_are_one_extent (void **state)
   assert_int_equal (w->requests, 256);
   assert_int_equal (w->serial, 1);
   assert_false (ring_is_empty (&r));
-  ring_give_back (&r, w);
+  ring_free_taken (&r, w);
   assert_true (ring_is_empty (&r));
   assert_int_equal (r.bytes, 0);
   ring_free (&r);
@@ -71,8 +71,8 @@ pages_are_whole (void **state)
 
   ring_init (&r, MiB);
   ring_add (&r, PAGE - 1, 2, 0);
-  assert_int_equal (r.filling->set.v[0].offset, 0);
-  assert_int_equal (r.filling->set.bytes, 2 * PAGE);
+  assert_int_equal (ring_filling (&r)->set.v[0].offset, 0);
+  assert_int_equal (ring_filling (&r)->set.bytes, 2 * PAGE);
   ring_free (&r);
 }
 
@@ -84,7 +84,7 @@ pages_in_part_are_noted (void **state)
 
   ring_init (&r, MiB);
   ring_add (&r, 0, 4 * PAGE, 0);
-  partial = &r.filling->partial;
+  partial = &ring_filling (&r)->partial;
   assert_int_equal (partial->nr, 0);
   ring_add (&r, 8 * PAGE + 1, 2 * PAGE, 0); /* of three pages, two in part */
   assert_int_equal (partial->nr, 2);
@@ -96,9 +96,9 @@ pages_in_part_are_noted (void **state)
   ring_add (&r, 30 * PAGE, 512, 0);
   assert_int_equal (partial->bytes, 4 * PAGE);
   ring_seal (&r);
-  ring_give_back (&r, ring_take (&r));
+  ring_free_taken (&r, ring_take (&r));
   ring_add (&r, 0, PAGE, 0); /* the same window, used again */
-  assert_int_equal (r.filling->partial.nr, 0);
+  assert_int_equal (ring_filling (&r)->partial.nr, 0);
   ring_free (&r);
 }
 
@@ -116,7 +116,7 @@ window_does_not_outgrow_its_size (void **state)
   assert_int_equal (ring_add (&r, 8 * MiB, MiB, 0), RING_SEALED);
   while ((w = ring_take (&r))) {
     assert_true (w->set.bytes <= MiB);
-    ring_give_back (&r, w);
+    ring_free_taken (&r, w);
   }
   ring_free (&r);
 }
@@ -141,7 +141,7 @@ windows_leave_in_order_and_give_back_what_they_hold (void **state)
     assert_int_equal (ring_release (&r, w, 4096), 4096);
     assert_int_equal (ring_release (&r, w, 2 * MiB), MiB - 4096);
     assert_int_equal (r.bytes, (20 - serial) * MiB);
-    ring_give_back (&r, w);
+    ring_free_taken (&r, w);
   }
   assert_int_equal (serial, 21);
   assert_int_equal (r.bytes, 0);
@@ -172,9 +172,9 @@ window_holds_one_extent_larger_than_itself (void **state)
   assert_int_equal (ring_add (&r, 0, PAGE, 0), RING_ADDED);
   r.window_size = 64 * 1024;
   assert_int_equal (ring_add (&r, MiB, MiB, 0), RING_SEALED);
-  assert_null (r.filling);
+  assert_null (ring_filling (&r));
   assert_int_equal (ring_oldest (&r)->set.bytes, PAGE);
-  assert_int_equal (ring_newest (&r)->set.bytes, MiB);
+  assert_int_equal (TAILQ_LAST (&r.windows, windows)->set.bytes, MiB);
   assert_int_equal (ring_sealed_bytes (&r), MiB + PAGE);
   ring_free (&r);
 }
@@ -194,10 +194,10 @@ epoch_is_the_least_of_its_extents (void **state)
   ring_seal (&r);
   w = ring_take (&r);
   assert_int_equal (w->epoch, 5);
-  ring_give_back (&r, w);
+  ring_free_taken (&r, w);
   w = ring_take (&r);
   assert_int_equal (w->epoch, 8);
-  ring_give_back (&r, w);
+  ring_free_taken (&r, w);
   ring_free (&r);
 }
 
@@ -214,7 +214,7 @@ flush_seals_what_is_worth_it (void **state)
   ring_flush_ends (&r, ring_flush_begins (&r), 0);
   assert_null (ring_oldest (&r));
   ring_seal (&r);
-  ring_give_back (&r, ring_take (&r));
+  ring_free_taken (&r, ring_take (&r));
   ring_add (&r, 0, FLUSHED_BYTES, 0);
   ring_flush_ends (&r, ring_flush_begins (&r), 0);
   assert_non_null (ring_oldest (&r));
@@ -260,7 +260,7 @@ window_is_cut_into_any_number_of_pieces (void **state)
   ring_subtract_from (&r, &w->set, w);
   assert_int_equal (w->set.bytes, CUTS * 2 * PAGE);
   check_invariants (&w->set);
-  ring_give_back (&r, w);
+  ring_free_taken (&r, w);
   ring_free (&r);
 }
 
@@ -293,7 +293,7 @@ random_ring_equals_bitmap (void **state)
       assert_true (w->set.bytes <= 64 * PAGE);
       assert_int_equal (w->held, w->set.bytes);
       check_invariants (&w->set);
-      ring_give_back (&r, w);
+      ring_free_taken (&r, w);
     }
     if (random () % 50 == 0)
       ring_seal (&r);
@@ -303,12 +303,7 @@ random_ring_equals_bitmap (void **state)
       extent_set_init (&all, PAGES);
       extent_set_add (&all, 0, PAGES * PAGE);
       ring_subtract_from (&r, &all, NULL);
-      if (r.filling) {
-        for (i = 0; i < r.filling->set.nr; i++)
-          memset (&map[r.filling->set.v[i].offset / PAGE], 1,
-                  r.filling->set.v[i].length / PAGE);
-      }
-      STAILQ_FOREACH (w, &r.sealed, next) {
+      TAILQ_FOREACH (w, &r.windows, next) {
         for (i = 0; i < w->set.nr; i++)
           memset (&map[w->set.v[i].offset / PAGE], 1,
                   w->set.v[i].length / PAGE);

@@ -129,7 +129,7 @@ evict_read_locked (struct evictor *ev)
   /* Pages that are also being written are dropped with that window. */
   subtract_kept_locked (ev, &w->set, NULL);
   drop_window_locked (ev, w, "read");
-  ring_give_back (&ev->reads, w);
+  ring_free_taken (&ev->reads, w);
 }
 
 /* Whether a piece may be started now.  Where ranges cannot be waited for, all
@@ -256,7 +256,7 @@ evict_written_locked (struct evictor *ev)
   extent_set_free (&all);
   drop_window_locked (ev, w, "write");
   throttle_worked (&ev->throttle, bytes, nanoseconds_now () - began);
-  ring_give_back (&ev->writes, w);
+  ring_free_taken (&ev->writes, w);
 }
 
 /* ---- steps ---- */

@@ -30,6 +30,9 @@
  */
 #define SWEEP_NS (20 * UINT64_C (1000000))
 
+/* The windows of reads that may end where a reader is. */
+#define RECENT_WINDOWS 2
+
 /* Add to "excluded" the ranges that readers may be reading or about to read:
  * around the latest sequential reads, the reads in progress, which end in any
  * order, and after them the readahead in flight.  Returns as extent_set_add.
@@ -39,13 +42,16 @@ exclude_readahead (struct evictor *ev, struct extent_set *excluded)
 {
   const uint64_t reading = atomic_load (&ev->reading);
   const uint64_t ahead = 2 * ev->readers * ev->config.read_ahead;
-  const struct window *recent[2] = { ev->reads.filling,
-                                     ring_newest (&ev->reads) };
-  size_t i, j;
+  const struct window *w;
+  unsigned windows = 0;
+  size_t i;
 
-  for (i = 0; i < 2; i++) {
-    for (j = 0; recent[i] && j < recent[i]->set.nr; j++) {
-      const struct extent *e = &recent[i]->set.v[j];
+  TAILQ_FOREACH_REVERSE (w, &ev->reads.windows, windows, next)
+  {
+    if (windows++ == RECENT_WINDOWS)
+      break;
+    for (i = 0; i < w->set.nr; i++) {
+      const struct extent *e = &w->set.v[i];
       const uint64_t start = e->offset > reading ? e->offset - reading : 0;
       const uint64_t end = extent_end (e) + reading + ahead;
 
@@ -81,7 +87,7 @@ sweep_piece_locked (struct evictor *ev, bool exclude_ahead)
     sweep_end (&ev->sweep);
   evictor_unlock (ev);
   if (sweep_goes_on (&ev->sweep))
-    sweep_piece (&ev->sweep, ev->config.pages, ev->fd, &excluded);
+    sweep_piece (&ev->sweep, ev->fd, &excluded);
   lock_take (&ev->lock);
   extent_set_free (&excluded);
 }
@@ -147,15 +153,15 @@ evict_count_and_sweep_locked (struct evictor *ev)
   lock_take (&ev->lock);
 }
 
-/* Allow pages that could not be dropped, because other processes map them, from
- * now on; but not readahead, which is allowed already.
+/* Pages stayed although they were swept: other processes map or read them.
+ * Allow as many from now on.
  */
 static void
 end_of_sweep_locked (struct evictor *ev)
 {
   const int64_t excess = count_resident_locked (ev) - (int64_t) allowance (ev);
 
-  ev->unevictable = excess > 0 ? ev->sweep.left : 0;
+  ev->unevictable = excess > 0 ? excess : 0;
 }
 
 void

@@ -64,21 +64,6 @@ count_left_locked (struct evictor *ev)
            : 0;
 }
 
-static void
-report_calls (struct evictor *ev)
-{
-  const char *waits = pagecache_waits_by (ev->config.pages);
-  const char *counts = pagecache_counts_by (ev->config.pages);
-  const char *reads = ev->config.reads_by;
-
-  counters_set_call (ev->config.counters, STATS_WAITS_BY, waits);
-  counters_set_call (ev->config.counters, STATS_COUNTS_BY, counts);
-  counters_set_call (ev->config.counters, STATS_READS_BY, reads);
-  if (file_debug_evict)
-    nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", ev->name, waits,
-                  counts ? counts : "nothing", reads);
-}
-
 /* Drop all pages of the disk, unless there is a request.  Returns the bytes
  * that stay, as count_left_locked.  Releases the lock.
  */
@@ -86,19 +71,12 @@ static int64_t
 empty_locked (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
-  int64_t left;
 
   ev->unswept_reads = false;
   evict_rings_locked (ev);
   while (evict_sweep_locked (ev) && ev->requests == requests)
     ;
-  ring_trim (&ev->reads);
-  ring_trim (&ev->writes);
-  left = count_left_locked (ev);
-  evictor_unlock (ev);
-  report_calls (ev);
-  lock_take (&ev->lock);
-  return left;
+  return count_left_locked (ev);
 }
 
 static void

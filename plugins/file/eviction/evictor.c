@@ -54,6 +54,22 @@ init (struct evictor *ev)
   };
 }
 
+/* Report which calls do the plugin's jobs on this disk. */
+static void
+report_calls (const struct evictor *ev)
+{
+  const struct evictor_config *config = &ev->config;
+  const char *waits = pagecache_waits_by (config->pages);
+  const char *counts = pagecache_counts_by (config->pages);
+
+  counters_set_call (config->counters, STATS_WAITS_BY, waits);
+  counters_set_call (config->counters, STATS_COUNTS_BY, counts);
+  counters_set_call (config->counters, STATS_READS_BY, config->reads_by);
+  if (file_debug_evict)
+    nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", ev->name, waits,
+                  counts ? counts : "nothing", config->reads_by);
+}
+
 struct evictor *
 evictor_new (int fd, const char *name, const struct evictor_config *config)
 {
@@ -69,6 +85,7 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   ev->fd = fd;
   ev->config = *config;
   init (ev);
+  report_calls (ev);
   return ev;
 }
 

@@ -18,69 +18,51 @@ void
 ring_init (struct ring *r, uint64_t window_size)
 {
   memset (r, 0, sizeof *r);
-  STAILQ_INIT (&r->sealed);
-  STAILQ_INIT (&r->taken);
-  STAILQ_INIT (&r->free);
+  TAILQ_INIT (&r->windows);
   r->window_size = window_size;
   r->page_size = sysconf (_SC_PAGESIZE);
 }
 
 static void
-free_windows (struct window_queue *q)
+free_window (struct ring *r, struct window *w)
 {
-  struct window *w;
-
-  while ((w = STAILQ_FIRST (q))) {
-    STAILQ_REMOVE_HEAD (q, next);
-    extent_set_free (&w->set);
-    extent_set_free (&w->partial);
-    free (w);
-  }
+  TAILQ_REMOVE (&r->windows, w, next);
+  extent_set_free (&w->set);
+  extent_set_free (&w->partial);
+  free (w);
 }
 
 void
 ring_free (struct ring *r)
 {
-  ring_seal (r);
-  free_windows (&r->sealed);
-  free_windows (&r->free);
+  while (!TAILQ_EMPTY (&r->windows))
+    free_window (r, TAILQ_FIRST (&r->windows));
 }
 
-void
-ring_trim (struct ring *r)
-{
-  free_windows (&r->free);
-}
-
-/* Begin to fill a window.  Returns false where there is no memory for it. */
-static bool
+/* Begin to fill a window.  Returns NULL without memory. */
+static struct window *
 begin_window (struct ring *r)
 {
-  struct window *w = STAILQ_FIRST (&r->free);
+  struct window *w = calloc (1, sizeof *w);
 
-  if (w)
-    STAILQ_REMOVE_HEAD (&r->free, next);
-  else {
-    w = malloc (sizeof *w);
-    if (w == NULL)
-      return false;
-    /* It is sealed before it holds many extents, but subtracting ranges later
-     * may cut it into as many extents as it has pages.
-     */
-    extent_set_init (&w->set, SIZE_MAX);
-    extent_set_init (&w->partial, SIZE_MAX);
-  }
-  extent_set_clear (&w->set);
-  extent_set_clear (&w->partial);
-  w->held = 0;
-  w->requests = 0;
-  w->serial = 0;
-  w->pins = 0;
-  w->started = 0;
-  w->in_flight = 0;
+  if (w == NULL)
+    return NULL;
+  /* It is sealed before it holds many extents, but subtracting ranges later may
+   * cut it into as many extents as it has pages.
+   */
+  extent_set_init (&w->set, SIZE_MAX);
+  extent_set_init (&w->partial, SIZE_MAX);
   w->epoch = UINT64_MAX;
-  r->filling = w;
-  return true;
+  TAILQ_INSERT_TAIL (&r->windows, w, next);
+  return w;
+}
+
+struct window *
+ring_filling (const struct ring *r)
+{
+  struct window *w = TAILQ_LAST (&r->windows, windows);
+
+  return w && w->serial == 0 ? w : NULL;
 }
 
 struct extent
@@ -93,10 +75,9 @@ ring_whole_pages (const struct ring *r, uint64_t offset, uint64_t length)
 }
 
 static bool
-is_full (const struct ring *r)
+is_full (const struct ring *r, const struct window *w)
 {
-  return r->filling->set.bytes >= r->window_size ||
-         r->filling->set.nr >= WINDOW_MAX_EXTENTS;
+  return w->set.bytes >= r->window_size || w->set.nr >= WINDOW_MAX_EXTENTS;
 }
 
 /* Note the first and the last page of a request that covers them in part.
@@ -120,21 +101,20 @@ enum ring_result
 ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
 {
   struct extent e = ring_whole_pages (r, offset, length);
+  struct window *w = ring_filling (r);
   bool sealed = false;
-  struct window *w;
 
-  if (r->filling && r->filling->set.bytes + e.length > r->window_size)
+  if (w && w->set.bytes + e.length > r->window_size) {
     sealed = ring_seal (r);
-  if (r->filling == NULL && !begin_window (r))
+    w = NULL;
+  }
+  if (w == NULL && (w = begin_window (r)) == NULL)
     return RING_NO_MEMORY;
 
-  w = r->filling;
   if (add_partial (r, &w->partial, &e, offset, length) == -1 ||
       extent_set_add (&w->set, e.offset, e.length) == -1) {
-    if (w->set.nr == 0) {
-      STAILQ_INSERT_HEAD (&r->free, w, next);
-      r->filling = NULL;
-    }
+    if (w->set.nr == 0)
+      free_window (r, w);
     return RING_NO_MEMORY;
   }
   r->added_to = w;
@@ -144,7 +124,7 @@ ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
     w->epoch = epoch;
   r->bytes += w->set.bytes - w->held;
   w->held = w->set.bytes;
-  if (is_full (r))
+  if (is_full (r, w))
     sealed = ring_seal (r);
   return sealed ? RING_SEALED : RING_ADDED;
 }
@@ -152,20 +132,17 @@ ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
 bool
 ring_seal (struct ring *r)
 {
-  struct window *w = r->filling;
+  struct window *w = ring_filling (r);
 
-  if (w == NULL || w->set.nr == 0)
-    return false;
-  w->serial = ++r->serial;
-  STAILQ_INSERT_TAIL (&r->sealed, w, next);
-  r->filling = NULL;
-  return true;
+  if (w)
+    w->serial = ++r->serial;
+  return w != NULL;
 }
 
 uint64_t
 ring_flush_begins (struct ring *r)
 {
-  const struct window *w = r->filling;
+  const struct window *w = ring_filling (r);
 
   if (w && (w->set.nr >= FLUSHED_EXTENTS || w->set.bytes >= FLUSHED_BYTES))
     ring_seal (r);
@@ -184,14 +161,16 @@ ring_flush_ends (struct ring *r, uint64_t covered, uint64_t now)
 bool
 ring_is_at_rest (const struct ring *r, uint64_t now)
 {
-  return r->filling && r->added <= r->flushed &&
+  return ring_filling (r) && r->added <= r->flushed &&
          now >= r->flushed_ns + FLUSHED_REST_NS;
 }
 
 uint64_t
 ring_sealed_bytes (const struct ring *r)
 {
-  return r->bytes - (r->filling ? r->filling->held : 0);
+  const struct window *w = ring_filling (r);
+
+  return r->bytes - (w ? w->held : 0);
 }
 
 struct window *
@@ -217,9 +196,11 @@ ring_unpin (struct ring *r, struct window *w, uint64_t offset, uint64_t length,
 struct window *
 ring_oldest (const struct ring *r)
 {
-  struct window *w = STAILQ_FIRST (&r->sealed);
+  struct window *w = TAILQ_FIRST (&r->windows);
 
-  return w && w->pins == 0 ? w : NULL;
+  while (w && w->taken)
+    w = TAILQ_NEXT (w, next);
+  return w && w->serial > 0 && w->pins == 0 ? w : NULL;
 }
 
 static bool
@@ -235,25 +216,11 @@ ring_unstarted (const struct ring *r)
 {
   struct window *w;
 
-  STAILQ_FOREACH (w, &r->taken, next) {
-    if (!is_started (w))
-      return w;
-  }
-  STAILQ_FOREACH (w, &r->sealed, next) {
-    if (w->pins == 0 && !is_started (w))
+  TAILQ_FOREACH (w, &r->windows, next) {
+    if (w->serial > 0 && w->pins == 0 && !is_started (w))
       return w;
   }
   return NULL;
-}
-
-const struct window *
-ring_newest (const struct ring *r)
-{
-  const struct window *w, *newest = NULL;
-
-  STAILQ_FOREACH (w, &r->sealed, next)
-    newest = w;
-  return newest;
 }
 
 struct window *
@@ -261,10 +228,8 @@ ring_take (struct ring *r)
 {
   struct window *w = ring_oldest (r);
 
-  if (w == NULL)
-    return NULL;
-  STAILQ_REMOVE_HEAD (&r->sealed, next);
-  STAILQ_INSERT_TAIL (&r->taken, w, next);
+  if (w)
+    w->taken = true;
   return w;
 }
 
@@ -279,19 +244,16 @@ ring_release (struct ring *r, struct window *w, uint64_t bytes)
 }
 
 void
-ring_give_back (struct ring *r, struct window *w)
+ring_free_taken (struct ring *r, struct window *w)
 {
   ring_release (r, w, UINT64_MAX);
-  STAILQ_REMOVE (&r->taken, w, window, next);
-  /* Last in, first out: its extents are still in the processor's cache. */
-  STAILQ_INSERT_HEAD (&r->free, w, next);
+  free_window (r, w);
 }
 
 bool
 ring_is_empty (const struct ring *r)
 {
-  return r->filling == NULL && STAILQ_EMPTY (&r->sealed) &&
-         STAILQ_EMPTY (&r->taken);
+  return TAILQ_EMPTY (&r->windows);
 }
 
 void
@@ -300,11 +262,7 @@ ring_subtract_from (const struct ring *r, struct extent_set *s,
 {
   const struct window *w;
 
-  if (r->filling)
-    extent_set_subtract (s, &r->filling->set);
-  STAILQ_FOREACH (w, &r->sealed, next)
-    extent_set_subtract (s, &w->set);
-  STAILQ_FOREACH (w, &r->taken, next) {
+  TAILQ_FOREACH (w, &r->windows, next) {
     if (w != except)
       extent_set_subtract (s, &w->set);
   }
@@ -315,13 +273,7 @@ ring_add_to (const struct ring *r, struct extent_set *s)
 {
   const struct window *w;
 
-  if (r->filling && extent_set_union (s, &r->filling->set) == -1)
-    return -1;
-  STAILQ_FOREACH (w, &r->sealed, next) {
-    if (extent_set_union (s, &w->set) == -1)
-      return -1;
-  }
-  STAILQ_FOREACH (w, &r->taken, next) {
+  TAILQ_FOREACH (w, &r->windows, next) {
     if (extent_set_union (s, &w->set) == -1)
       return -1;
   }

@@ -31,14 +31,15 @@
 #define FLUSHED_REST_NS UINT64_C (50000000)
 
 /* A batch of extents.  While it is in the ring it belongs to the ring;
- * ring_take hands it to the caller, until ring_give_back.
+ * ring_take hands it to the caller, until ring_free_taken.
  */
 struct window {
-  STAILQ_ENTRY (window) next;
+  TAILQ_ENTRY (window) next;
   struct extent_set set;     /* what was touched, page aligned */
   struct extent_set partial; /* pages of it that a request touched in part */
   uint64_t held;             /* bytes of it that count as the ring's */
   uint64_t serial;           /* 1 for the first sealed, 2, ...; 0: filling */
+  bool taken;                /* by ring_take */
   uint64_t requests;         /* calls of ring_add that it absorbed */
   uint64_t epoch;            /* the least that ring_add was given for it */
   unsigned pins;             /* requests that are writing to its pages */
@@ -47,28 +48,23 @@ struct window {
   uint64_t in_flight; /* bytes that were started, and not waited for */
 };
 
-STAILQ_HEAD (window_queue, window);
-
-/* A ring of windows: at most one is filling, the others are sealed, taken, or
- * free.  How many there are at a time is for the owner to bound, by "bytes".
- * It has no lock: its owner guards it.
+/* A ring of windows: the newest may be filling, the others are sealed, or taken
+ * by callers.  How many there are at a time is for the owner to bound, by
+ * "bytes".  It has no lock: its owner guards it.
  *
- *   free ──▶ filling ──seal──▶ sealed ──take──▶ (caller) ──give back──▶ free
+ *   filling ──seal──▶ sealed ──take──▶ taken ──free──▶
  */
 struct ring {
   uint64_t window_size; /* bytes after which a window is sealed; the owner may
                          * change it */
   uint64_t page_size;
-  uint64_t bytes;             /* held by all windows */
-  struct window *filling;     /* NULL until the next ring_add */
-  struct window *added_to;    /* by the last ring_add that succeeded */
-  struct window_queue sealed; /* oldest first */
-  struct window_queue taken;  /* held by callers */
-  struct window_queue free;
-  uint64_t serial;     /* of the window sealed last */
-  uint64_t added;      /* calls of ring_add */
-  uint64_t flushed;    /* how many of them a flush has covered */
-  uint64_t flushed_ns; /* when it ended */
+  uint64_t bytes;                       /* held by all windows */
+  TAILQ_HEAD (windows, window) windows; /* oldest first */
+  struct window *added_to; /* by the last ring_add that succeeded */
+  uint64_t serial;         /* of the window sealed last */
+  uint64_t added;          /* calls of ring_add */
+  uint64_t flushed;        /* how many of them a flush has covered */
+  uint64_t flushed_ns;     /* when it ended */
 };
 
 enum ring_result {
@@ -82,9 +78,6 @@ void ring_init (struct ring *r, uint64_t window_size);
 
 /* Free the windows.  None may be taken. */
 void ring_free (struct ring *r);
-
-/* Give the memory of free windows back to the system. */
-void ring_trim (struct ring *r);
 
 /* [offset, offset+length) widened to whole pages, which are what the
  * kernel keeps and drops.
@@ -131,15 +124,15 @@ struct window *ring_pin (struct ring *r);
 int ring_unpin (struct ring *r, struct window *w, uint64_t offset,
                 uint64_t length, uint64_t done);
 
+/* The filling window, or NULL. */
+struct window *ring_filling (const struct ring *r);
+
 /* Oldest sealed window, or NULL if there is none or it is pinned; and the
  * oldest taken or sealed one without pins that was not started to its end. They
  * stay in the ring.
  */
 struct window *ring_oldest (const struct ring *r);
 struct window *ring_unstarted (const struct ring *r);
-
-/* The window sealed last, if it is still in the ring, or NULL. */
-const struct window *ring_newest (const struct ring *r);
 
 /* Take the oldest sealed window out of the ring, or NULL. */
 struct window *ring_take (struct ring *r);
@@ -149,8 +142,8 @@ struct window *ring_take (struct ring *r);
  */
 uint64_t ring_release (struct ring *r, struct window *w, uint64_t bytes);
 
-/* Return a window that was taken, and release what is left of it. */
-void ring_give_back (struct ring *r, struct window *w);
+/* Free a window that was taken, and release what is left of it. */
+void ring_free_taken (struct ring *r, struct window *w);
 
 /* Whether nothing is filling, sealed or taken. */
 bool ring_is_empty (const struct ring *r);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "pagecache.h"
 #include "sweep.h"
 
 /* A piece takes some 10 ms if all of it is resident in single pages, and almost
@@ -23,7 +24,6 @@ sweep_begin (struct sweep *s)
 {
   s->pos = 0;
   s->length = PIECE;
-  s->left = 0;
 }
 
 void
@@ -61,45 +61,20 @@ drop_between (int fd, uint64_t pos, uint64_t end,
     pagecache_drop (fd, pos, end - pos);
 }
 
-/* The bytes of [pos, end) that are excluded. */
-static uint64_t
-excluded_bytes (const struct extent_set *excluded, uint64_t pos, uint64_t end)
-{
-  uint64_t bytes = 0;
-  size_t i;
-
-  for (i = extent_set_find (excluded, pos); i < excluded->nr; i++) {
-    const struct extent *e = &excluded->v[i];
-
-    if (e->offset >= end)
-      break;
-    bytes += (extent_end (e) < end ? extent_end (e) : end) -
-             (e->offset > pos ? e->offset : pos);
-  }
-  return bytes;
-}
-
 void
-sweep_piece (struct sweep *s, const struct pagecache *pages, int fd,
-             const struct extent_set *excluded)
+sweep_piece (struct sweep *s, int fd, const struct extent_set *excluded)
 {
   const uint64_t begin = nanoseconds_now ();
   const off_t size = lseek (fd, 0, SEEK_END);
   const uint64_t page = sysconf (_SC_PAGESIZE);
   const uint64_t file_end = size > 0 ? (size + page - 1) / page * page : 0;
   const uint64_t end = s->pos + s->length;
-  uint64_t kept;
-  int64_t left;
 
   if (s->pos >= file_end) {
     sweep_end (s);
     return;
   }
   drop_between (fd, s->pos, end, excluded);
-  left = pagecache_count (pages, fd, s->pos, s->length);
-  kept = excluded_bytes (excluded, s->pos, end);
-  if (left > (int64_t) kept)
-    s->left += left - kept;
   s->pos = end < file_end ? end : UINT64_MAX;
   s->length = nanoseconds_now () - begin < QUICK_NS ? s->length * 2 : PIECE;
 }

@@ -15,15 +15,11 @@
 #include <stdint.h>
 
 #include "extent_set.h"
-#include "pagecache.h"
 
 /* Of one disk; its owner guards it. */
 struct sweep {
   uint64_t pos;    /* of the next piece; UINT64_MAX: no sweep is under way */
   uint64_t length; /* bytes of the next piece */
-  uint64_t left;   /* bytes of this sweep, or the last one, that could not be
-                    * dropped: other processes map or read them.  0 if pages
-                    * cannot be counted */
 };
 
 /* Begin at the beginning of the file. */
@@ -38,7 +34,6 @@ bool sweep_goes_on (const struct sweep *s);
 /* Drop the next piece except what is "excluded", and move on to the one after
  * it. No lock is held.
  */
-void sweep_piece (struct sweep *s, const struct pagecache *pages, int fd,
-                  const struct extent_set *excluded);
+void sweep_piece (struct sweep *s, int fd, const struct extent_set *excluded);
 
 #endif /* FILE_SWEEP_H */
