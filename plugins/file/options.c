@@ -12,7 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,12 +24,6 @@
 #include "exports.h"
 #include "options.h"
 #include "resolve.h"
-
-#define MIN_WINDOW_SIZE (UINT64_C (64) * 1024)
-#define MAX_WINDOW_SIZE (UINT64_C (1024) * 1024 * 1024)
-#define MAX_WINDOWS 1024
-#define MIN_CACHE_LIMIT (UINT64_C (256) * 1024)
-#define MAX_INTERVAL (24 * 60 * 60)
 
 struct options options = {
   .source = SOURCE_NOT_GIVEN,
@@ -82,59 +76,105 @@ cache_mode_name (enum cache_mode mode)
   return cache_modes[mode];
 }
 
+/* What a parameter has no effect without. */
+enum needs { NOTHING, EVICTION, STATS };
+
+struct parameter {
+  const char *key;
+  int (*set) (const struct parameter *p, const char *value);
+  bool repeatable;
+  enum needs needs;
+  enum source source;         /* for set_path and set_descriptor */
+  const char *const *choices; /* for set_choice, in the order of their values */
+  int *choice;
+  int *number;                /* for set_number */
+  uint64_t *size;             /* for set_size */
+  uint64_t least, most, unit; /* of a number or size */
+  const char *expected;       /* the same in words */
+  const char *value;          /* given last, or NULL */
+};
+
+/* ---- setting ---- */
+
 /* The index of "value" among the choices, or -1 with an error that lists them.
  */
 static int
-parse_choice (const char *key, const char *value, const char *const *choices)
+parse_choice (const struct parameter *p, const char *value)
 {
   char all[128] = "";
   size_t i;
 
-  for (i = 0; choices[i]; i++) {
-    if (strcmp (value, choices[i]) == 0)
+  for (i = 0; p->choices[i]; i++) {
+    if (strcmp (value, p->choices[i]) == 0)
       return i;
     if (i > 0)
       strcat (all, ", ");
-    strcat (all, choices[i]);
+    strcat (all, p->choices[i]);
   }
-  nbdkit_error ("%s=%s: not one of: %s", key, value, all);
+  nbdkit_error ("%s=%s: not one of: %s", p->key, value, all);
   return -1;
 }
 
-/* Also hexadecimal (0x) and octal (0), as everywhere in nbdkit.  "what" is
- * "a number" or the like.
- */
 static int
-parse_number (const char *key, const char *value, const char *what, int max,
-              int *r)
+set_choice (const struct parameter *p, const char *value)
+{
+  const int choice = parse_choice (p, value);
+
+  if (choice >= 0)
+    *p->choice = choice;
+  return choice >= 0 ? 0 : -1;
+}
+
+/* Whether a number was parsed (n >= 0) and is in the range.  If not, an error
+ * was reported.
+ */
+static bool
+check_range (const struct parameter *p, const char *value, int64_t n)
+{
+  if (n >= 0 && (uint64_t) n >= p->least && (uint64_t) n <= p->most &&
+      n % p->unit == 0)
+    return true;
+  nbdkit_error ("%s=%s: must be %s", p->key, value, p->expected);
+  return false;
+}
+
+/* Also hexadecimal (0x) and octal (0), as everywhere in nbdkit. */
+static int
+set_number (const struct parameter *p, const char *value)
 {
   int n;
 
-  if (nbdkit_parse_int (key, value, &n) == -1 || n < 1 || n > max) {
-    nbdkit_error ("%s=%s: must be %s from 1 to %d", key, value, what, max);
+  if (nbdkit_parse_int (p->key, value, &n) == -1)
+    n = -1;
+  if (!check_range (p, value, n))
     return -1;
-  }
-  *r = n;
+  *p->number = n;
   return 0;
 }
 
-/* ---- setting ----
- *
- * "arg" is from the table of parameters.
- */
+static int
+set_size (const struct parameter *p, const char *value)
+{
+  const int64_t size = nbdkit_parse_size (value);
+
+  if (!check_range (p, value, size))
+    return -1;
+  *p->size = size;
+  return 0;
+}
 
 /* There can be only one source; repeated, it is the last of its kind. */
 static int
-set_source (const char *key, const char *value, enum source source)
+set_source (const struct parameter *p, const char *value)
 {
-  if (source_key && options.source != source) {
+  if (source_key && options.source != p->source) {
     nbdkit_error ("%s=%s: %s= was given before; exactly one of file=, dir=, "
                   "fd= and dirfd= is needed",
-                  key, value, source_key);
+                  p->key, value, source_key);
     return -1;
   }
-  source_key = key;
-  options.source = source;
+  source_key = p->key;
+  options.source = p->source;
   return 0;
 }
 
@@ -142,12 +182,12 @@ set_source (const char *key, const char *value, enum source source)
  * matter, and neither does the current folder, which nbdkit leaves.
  */
 static int
-set_path (const char *key, const char *value, int source)
+set_path (const struct parameter *p, const char *value)
 {
-  if (set_source (key, value, source) == -1)
+  if (set_source (p, value) == -1)
     return -1;
   if (*value == '\0') {
-    nbdkit_error ("%s=: the name is empty", key);
+    nbdkit_error ("%s=: the name is empty", p->key);
     return -1;
   }
   free (options.path);
@@ -155,7 +195,7 @@ set_path (const char *key, const char *value, int source)
   options.name = NULL;
   options.path = realpath (value, NULL);
   if (options.path == NULL) {
-    nbdkit_error ("%s=%s: %m", key, value);
+    nbdkit_error ("%s=%s: %m", p->key, value);
     return -1;
   }
   options.name = nbdkit_absolute_path (value);
@@ -163,121 +203,55 @@ set_path (const char *key, const char *value, int source)
 }
 
 static int
-set_descriptor (const char *key, const char *value, int source)
+set_descriptor (const struct parameter *p, const char *value)
 {
-  int fd;
-
-  if (set_source (key, value, source) == -1)
-    return -1;
-  if (nbdkit_parse_int (key, value, &fd) == -1 || fd <= 2) {
-    nbdkit_error ("%s=%s: must be the number of a file descriptor greater "
-                  "than 2: nbdkit itself uses 0, 1 and 2",
-                  key, value);
-    return -1;
-  }
-  options.fd = fd;
-  return 0;
+  return set_source (p, value) == -1 ? -1 : set_number (p, value);
 }
 
 /* cache= and reduce-memory-pressure= are two names of one switch: the last one
- * counts.  cache=preserve, which only we have, cannot be overridden.
+ * counts.  cache=preserve, which the stock plugin does not have, cannot be
+ * overridden.
  */
 static int
-set_cache_mode (const char *key, const char *value, enum cache_mode mode)
+set_cache_mode (const struct parameter *p, const char *value, int mode)
 {
-  if (cache_key && options.cache != mode &&
+  if (mode == -1)
+    return -1;
+  if (cache_key && options.cache != (enum cache_mode) mode &&
       (options.cache == CACHE_PRESERVE || mode == CACHE_PRESERVE)) {
-    nbdkit_error ("%s=%s: contradicts %s=%s, given before", key, value,
+    nbdkit_error ("%s=%s: contradicts %s=%s, given before", p->key, value,
                   cache_key, cache_value);
     return -1;
   }
-  cache_key = key;
+  cache_key = p->key;
   cache_value = value;
   options.cache = mode;
   return 0;
 }
 
 static int
-set_cache (const char *key, const char *value, int arg)
+set_cache (const struct parameter *p, const char *value)
 {
-  int mode = parse_choice (key, value, cache_modes);
-
-  return mode == -1 ? -1 : set_cache_mode (key, value, mode);
+  return set_cache_mode (p, value, parse_choice (p, value));
 }
 
 static int
-set_reduce_memory_pressure (const char *key, const char *value, int arg)
+set_reduce_memory_pressure (const struct parameter *p, const char *value)
 {
-  int r = nbdkit_parse_bool (value);
+  const int r = nbdkit_parse_bool (value);
 
   if (r == -1) {
-    nbdkit_error ("%s=%s: not true or false", key, value);
+    nbdkit_error ("%s=%s: not true or false", p->key, value);
     return -1;
   }
-  return set_cache_mode (key, value, r ? CACHE_NONE : CACHE_DEFAULT);
+  return set_cache_mode (p, value, r ? CACHE_NONE : CACHE_DEFAULT);
 }
 
 static int
-set_fadvise (const char *key, const char *value, int arg)
-{
-  options.fadvise = parse_choice (key, value, fadvise_modes);
-  return options.fadvise == -1 ? -1 : 0;
-}
-
-static int
-set_symlinks (const char *key, const char *value, int arg)
-{
-  int mode = parse_choice (key, value, symlinks_modes);
-
-  options.symlinks = mode;
-  return mode == -1 ? -1 : 0;
-}
-
-static int
-set_cache_windows (const char *key, const char *value, int arg)
-{
-  return parse_number (key, value, "a number", MAX_WINDOWS,
-                       &options.cache_windows);
-}
-
-static int
-set_cache_window_size (const char *key, const char *value, int arg)
-{
-  int64_t size = nbdkit_parse_size (value);
-
-  if (size == -1) {
-    nbdkit_error ("%s=%s: not a size such as 512K or 1M", key, value);
-    return -1;
-  }
-  if ((uint64_t) size < MIN_WINDOW_SIZE || (uint64_t) size > MAX_WINDOW_SIZE ||
-      size % MIN_WINDOW_SIZE != 0) {
-    nbdkit_error ("%s=%s: must be a multiple of 64K between 64K and 1G", key,
-                  value);
-    return -1;
-  }
-  options.cache_window_size = size;
-  return 0;
-}
-
-static int
-set_cache_limit (const char *key, const char *value, int arg)
-{
-  int64_t size = nbdkit_parse_size (value);
-
-  if (size < (int64_t) MIN_CACHE_LIMIT) {
-    nbdkit_error ("%s=%s: not a size of at least 256K, such as 64M", key,
-                  value);
-    return -1;
-  }
-  options.cache_limit = size;
-  return 0;
-}
-
-static int
-set_stats (const char *key, const char *value, int arg)
+set_stats (const struct parameter *p, const char *value)
 {
   if (*value == '\0') {
-    nbdkit_error ("%s=: the name is empty", key);
+    nbdkit_error ("%s=: the name is empty", p->key);
     return -1;
   }
   options.stats = strcmp (value, "-") == 0 ? strdup (value)
@@ -285,63 +259,56 @@ set_stats (const char *key, const char *value, int arg)
   return options.stats ? 0 : -1;
 }
 
-static int
-set_stats_format (const char *key, const char *value, int arg)
-{
-  int format = parse_choice (key, value, stats_formats);
-
-  options.stats_format = format;
-  return format == -1 ? -1 : 0;
-}
-
-static int
-set_stats_interval (const char *key, const char *value, int arg)
-{
-  return parse_number (key, value, "a number of seconds", MAX_INTERVAL,
-                       &options.stats_interval);
-}
-
 /* Parameters of nbdkit before 1.2. */
 static int
-set_delay (const char *key, const char *value, int arg)
+set_delay (const struct parameter *p, const char *value)
 {
   nbdkit_error ("%s=%s: add --filter=delay on the command line, which "
                 "has this parameter now",
-                key, value);
+                p->key, value);
   return -1;
 }
 
-enum { ONCE = false, REPEATABLE = true };
+/* ---- the parameters ---- */
 
-/* What a parameter has no effect without. */
-enum needs { NOTHING, EVICTION, STATS };
+#define KiB UINT64_C (1024)
+#define GiB (KiB * KiB * KiB)
 
-static struct parameter {
-  const char *key;
-  int (*set) (const char *key, const char *value, int arg);
-  int arg;
-  bool repeatable;
-  enum needs needs;
-  const char *value; /* given last, or NULL */
-} parameters[] = {
-  { "file", set_path, SOURCE_FILE, REPEATABLE, NOTHING, NULL },
-  { "dir", set_path, SOURCE_DIR, REPEATABLE, NOTHING, NULL },
-  { "directory", set_path, SOURCE_DIR, REPEATABLE, NOTHING, NULL },
-  { "fd", set_descriptor, SOURCE_FD, ONCE, NOTHING, NULL },
-  { "dirfd", set_descriptor, SOURCE_DIRFD, ONCE, NOTHING, NULL },
-  { "symlinks", set_symlinks, 0, ONCE, NOTHING, NULL },
-  { "cache", set_cache, 0, REPEATABLE, NOTHING, NULL },
-  { "reduce-memory-pressure", set_reduce_memory_pressure, 0, REPEATABLE,
-    NOTHING, NULL },
-  { "fadvise", set_fadvise, 0, REPEATABLE, NOTHING, NULL },
-  { "cache-windows", set_cache_windows, 0, ONCE, EVICTION, NULL },
-  { "cache-window-size", set_cache_window_size, 0, ONCE, EVICTION, NULL },
-  { "cache-limit", set_cache_limit, 0, ONCE, EVICTION, NULL },
-  { "stats", set_stats, 0, ONCE, NOTHING, NULL },
-  { "stats-format", set_stats_format, 0, ONCE, STATS, NULL },
-  { "stats-interval", set_stats_interval, 0, ONCE, STATS, NULL },
-  { "rdelay", set_delay, 0, REPEATABLE, NOTHING, NULL },
-  { "wdelay", set_delay, 0, REPEATABLE, NOTHING, NULL },
+#define DESCRIPTOR                                                             \
+  .number = &options.fd, .least = 3, .most = INT_MAX, .unit = 1,               \
+  .expected = "the number of a file descriptor greater than 2: nbdkit itself " \
+              "uses 0, 1 and 2"
+
+static struct parameter parameters[] = {
+  { "file", set_path, .source = SOURCE_FILE, .repeatable = true },
+  { "dir", set_path, .source = SOURCE_DIR, .repeatable = true },
+  { "directory", set_path, .source = SOURCE_DIR, .repeatable = true },
+  { "fd", set_descriptor, .source = SOURCE_FD, DESCRIPTOR },
+  { "dirfd", set_descriptor, .source = SOURCE_DIRFD, DESCRIPTOR },
+  { "symlinks", set_choice, .choices = symlinks_modes,
+    .choice = &options.symlinks },
+  { "cache", set_cache, .choices = cache_modes, .repeatable = true },
+  { "reduce-memory-pressure", set_reduce_memory_pressure, .repeatable = true },
+  { "fadvise", set_choice, .choices = fadvise_modes, .choice = &options.fadvise,
+    .repeatable = true },
+  { "cache-windows", set_number, .number = &options.cache_windows, .least = 1,
+    .most = 1024, .unit = 1, .expected = "a number from 1 to 1024",
+    .needs = EVICTION },
+  { "cache-window-size", set_size, .size = &options.cache_window_size,
+    .least = 64 * KiB, .most = GiB, .unit = 64 * KiB,
+    .expected = "a size such as 512K or 1M: a multiple of 64K up to 1G",
+    .needs = EVICTION },
+  { "cache-limit", set_size, .size = &options.cache_limit, .least = 256 * KiB,
+    .most = INT64_MAX, .unit = 1,
+    .expected = "a size of at least 256K, such as 64M", .needs = EVICTION },
+  { "stats", set_stats, .repeatable = false },
+  { "stats-format", set_choice, .choices = stats_formats,
+    .choice = &options.stats_format, .needs = STATS },
+  { "stats-interval", set_number, .number = &options.stats_interval, .least = 1,
+    .most = 24 * 60 * 60, .unit = 1,
+    .expected = "a number of seconds from 1 to 86400", .needs = STATS },
+  { "rdelay", set_delay, .repeatable = true },
+  { "wdelay", set_delay, .repeatable = true },
 };
 
 #define NR_PARAMETERS (sizeof parameters / sizeof parameters[0])
@@ -373,7 +340,7 @@ options_set (const char *key, const char *value)
     return -1;
   }
   p->value = value;
-  return p->set (p->key, value, p->arg);
+  return p->set (p, value);
 }
 
 /* ---- all together ---- */

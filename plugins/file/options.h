@@ -35,13 +35,13 @@ struct options {
   char *path; /* the same without symbolic links, which is what is opened */
   int fd;     /* SOURCE_FD and SOURCE_DIRFD */
   enum cache_mode cache;
-  enum symlinks symlinks;
+  int symlinks;               /* enum symlinks */
   int fadvise;                /* POSIX_FADV_NORMAL, _RANDOM, _SEQUENTIAL */
   int cache_windows;          /* slots of a ring, 1 to 1024 */
   uint64_t cache_window_size; /* bytes, a multiple of 64 KiB */
   uint64_t cache_limit;       /* bytes, of all disks together */
   char *stats;                /* file for statistics, "-", or NULL */
-  enum stats_format stats_format;
+  int stats_format;           /* enum stats_format */
   int stats_interval; /* seconds from one time to the next, 0 = at the end */
 };
 
