@@ -20,7 +20,7 @@ def die(message):
 
 
 def need_space(folder, size, load):
-    """Raise an error if a load that writes so many bytes, and 1 GiB more, does
+    """Raise an error if a load that writes "size" bytes, and 1 GiB more, does
     not fit on the file system of a folder."""
     free = os.statvfs(folder)
     free = free.f_bavail * free.f_frsize
