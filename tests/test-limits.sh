@@ -45,8 +45,10 @@ for errno in ENOSYS EPERM; do
     -e "inject=sync_file_range:error=$errno")
   start_nbdkit -v file "$tmp/disk" cache=none cache-windows=4
   copies "sync_file_range says $errno"
-  [ "$(grep -c 'sync_file_range is not used here.*by fdatasync' "$tmp/log")" \
-    = 2 ] || fail "$errno: not said in the debug log, once for each opening"
+  # Once for each opening: the second copy may find the disk still open.
+  said=$(grep -c 'sync_file_range is not used here.*by fdatasync' "$tmp/log")
+  [ "$said" = 1 ] || [ "$said" = 2 ] ||
+    fail "$errno: said $said times in the debug log, not once for each opening"
 done
 
 # Without cachestat nobody counts pages, and sweeps are made on suspicion.  They

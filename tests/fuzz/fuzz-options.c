@@ -53,13 +53,12 @@ check_sense (void)
     broken ("a path without a name for messages, or a name without a path");
   if (options.path && (options.path[0] != '/' || options.name[0] != '/'))
     broken ("a name that depends on the current folder");
-  if (options.cache_windows < 1 || options.cache_windows > MAX_WINDOWS)
+  if (options.cache_windows < 1 || options.cache_windows > 1024)
     broken ("cache-windows");
-  if (options.cache_window_size < MIN_WINDOW_SIZE ||
-      options.cache_window_size > MAX_WINDOW_SIZE ||
-      options.cache_window_size % MIN_WINDOW_SIZE)
+  if (options.cache_window_size < 64 * KiB || options.cache_window_size > GiB ||
+      options.cache_window_size % (64 * KiB))
     broken ("cache-window-size");
-  if (options.cache_limit < MIN_CACHE_LIMIT)
+  if (options.cache_limit < 256 * KiB)
     broken ("cache-limit");
   if (cache_mode_name (options.cache) == NULL)
     broken ("cache");
