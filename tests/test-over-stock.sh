@@ -12,7 +12,7 @@
 need make
 
 ours=$builddir/../plugins/file/.libs/nbdkit-file-plugin.so
-plugins=$tmp/root/plugins
+plugins=$tmp/dest/plugins
 active=$plugins/nbdkit-file-plugin.so
 kept=$plugins/nbdkit-stock-file-plugin.so
 
@@ -26,7 +26,7 @@ over_stock ()
 # in_root TARGET: in a folder that stands for nbdkit's.
 in_root ()
 {
-  over_stock "$1" "DESTDIR=$tmp/root" stockplugindir=/plugins
+  over_stock "$1" "DESTDIR=$tmp/dest" stockplugindir=/plugins
 }
 
 works ()

@@ -185,7 +185,7 @@ make_initrd ()
   local tree=$work/initrd module path name
 
   rm -rf "$tree"
-  mkdir -p "$tree"/{bin,dev,proc,root,modules}
+  mkdir -p "$tree"/{bin,dev,proc,sysroot,modules}
   cp "$2/bin/busybox" "$tree/bin/"
   cp "$here/initrd" "$tree/init"
   chmod +x "$tree/init"
