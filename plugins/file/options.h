@@ -12,7 +12,7 @@
 
 #include "resolve.h"
 
-/* What is served: exactly one of these. */
+/* The parameter that says what to serve. */
 enum source {
   SOURCE_NOT_GIVEN,
   SOURCE_FILE,  /* file=: one file, by name */

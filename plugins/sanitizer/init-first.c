@@ -2,10 +2,10 @@
  * process is initialised.
  *
  * Otherwise it starts in the first call of malloc.  If that is in newlocale(3),
- * as in libp11-kit, which nbdkit's GnuTLS needs, then glibc's lock of the
- * locales is taken, and a message that the sanitizer has glibc translate
- * meanwhile unlocks it.  It is unlocked once too often then, and much later,
- * when it has been used by two threads, nbdkit hangs in exit(3).
+ * as in libp11-kit, which nbdkit's GnuTLS needs, glibc holds its lock of the
+ * locales.  The sanitizer then has glibc translate a message, which unlocks
+ * it.  So it is unlocked twice, and nbdkit hangs in exit(3) if two threads have
+ * used it.
  *
  * This is linked with -z initfirst, and preloaded after the runtime.
  *

@@ -18,8 +18,8 @@ reopen (int fd, int flags)
   char path[sizeof folder + 3 * sizeof fd];
   char *p = path + sizeof path;
 
-  /* Not snprintf, which needs so much stack that the thread of each connection
-   * would keep one page more: 4 of the 4.1 KiB that an idle one costs.
+  /* Not snprintf: its stack would cost the thread of each connection one more
+   * page, which doubles the memory of an idle connection (4.1 KiB).
    */
   *--p = '\0';
   do

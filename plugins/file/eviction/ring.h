@@ -21,7 +21,7 @@
 #define WINDOW_MAX_EXTENTS 512
 #endif
 
-/* A flush seals a window that holds so much: fewer extents and bytes are not
+/* A flush seals a window that holds this many extents or bytes: fewer are not
  * worth a window of their own.
  */
 #define FLUSHED_EXTENTS 64
