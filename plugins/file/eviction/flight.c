@@ -14,8 +14,10 @@
 /* One piece is on its way to the disk while the next one is being started. */
 #define LEAST (2 * FLIGHT_PIECE)
 
-/* The thread starts nothing for this long while it drops a window of 2 MiB. */
-#define PAUSE_NS (200 * UINT64_C (1000))
+/* The thread starts nothing for this long: while it drops a window of 2 MiB,
+ * and waits for a CPU.
+ */
+#define PAUSE_NS (800 * UINT64_C (1000))
 
 /* Until the disk was measured. */
 #define FIRST (4 * FLIGHT_PIECE)

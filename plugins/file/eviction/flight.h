@@ -5,7 +5,9 @@
  * rate, measured while there is more to start, times the latency of a
  * piece that is alone in flight; and what the disk writes while the thread
  * drops a window.  So the limit grows as long as more in flight brings more
- * throughput.  A longer queue only makes other processes wait.
+ * throughput.  A longer queue only makes other processes wait; with 0.2
+ * instead of 0.8 ms for the window, writes of 64 KiB on four connections had
+ * 0.93 of the speed (Linux 6.18, 2 CPUs).
  *
  * Promise: another process's fdatasync(2) or direct I/O waits no longer than
  * with the stock plugin.  With whole windows in flight its p99 was 2.7 times

@@ -76,23 +76,19 @@ report (struct writeback *wb, int err, const struct extent *e)
 
 /* ---- starting ---- */
 
-/* Returns the bytes that are written.  This call may be the only one to report
- * an error.  The error is one of the data, unless the call is not supported, or
- * could not do its work.
+/* This call may be the only one to report an error.  The error is one of the
+ * data, unless the call is not supported, or could not do its work.
  */
-static uint64_t
+static void
 start_range (struct writeback *wb, const struct extent *e)
 {
-  const uint64_t dirty = pagecache_dirty (wb->pages, wb->fd, e->offset,
-                                          e->length);
-  const int err = dirty ? pagecache_start (wb->fd, e->offset, e->length) : 0;
+  const int err = pagecache_start (wb->fd, e->offset, e->length);
 
   if (err && wb->pages->by_range && err != EAGAIN && err != EINTR &&
       err != ENOMEM) {
     wberr_observed (wb->errors, &wb->seen, err);
     report (wb, err, e);
   }
-  return dirty;
 }
 
 uint64_t
@@ -101,12 +97,20 @@ writeback_start (struct writeback *wb, const struct extent_set *s,
 {
   struct extent piece[PIECE_EXTENTS];
   const size_t nr = next_piece (s, pos, piece);
-  uint64_t bytes = 0;
+  uint64_t dirty, bytes = 0;
   size_t i;
 
-  for (i = 0; i < nr; i++)
-    bytes += start_range (wb, &piece[i]);
-  return bytes;
+  if (nr == 0)
+    return 0;
+  /* Of many small extents one is counted: a system call for each would cost as
+   * much as what it tells.
+   */
+  dirty = pagecache_dirty (wb->pages, wb->fd, piece[0].offset, piece[0].length);
+  for (i = 0; i < nr; i++) {
+    start_range (wb, &piece[i]);
+    bytes += piece[i].length;
+  }
+  return bytes * dirty / piece[0].length;
 }
 
 /* ---- waiting ---- */

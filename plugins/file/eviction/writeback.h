@@ -33,8 +33,8 @@ struct writeback {
 };
 
 /* Start to write the next piece of a set, which has bytes from *pos on.  Moves
- * *pos to the end of the piece, and returns how many bytes are written: fewer
- * than the piece has if some of its pages are clean already, as after a flush.
+ * *pos to the end of the piece, and returns about how many bytes are written:
+ * fewer than the piece has if its pages are clean already, as after a flush.
  */
 uint64_t writeback_start (struct writeback *wb, const struct extent_set *s,
                           uint64_t *pos);
