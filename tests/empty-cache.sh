@@ -5,8 +5,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need nbdcopy cmp cachestats
 
 # writes FIRST: requests large and small, aligned and not, up to the last

@@ -5,8 +5,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need fio nbdcopy cmp cachestats
 
 size=$((128 * 1048576))
@@ -38,7 +38,7 @@ is_seen ()
 all_is_seen ()
 {
   cat "$1" >/dev/null
-  seen=$("$builddir/residency" "$1")
+  seen=$("$builddir/lib/residency" "$1")
   ((seen * page * 100 >= size * 99 && seen * page <= size))
 }
 
@@ -58,7 +58,7 @@ watch_once ()
 {
   local file=$1 limit=$2 watcher status=0
 
-  "$builddir/residency" -w "$file" $((limit * 3 / 4 / page)) >"$tmp/most" &
+  "$builddir/lib/residency" -w "$file" $((limit * 3 / 4 / page)) >"$tmp/most" &
   watcher=$!
   pids+=("$watcher")
   eventually 10 catches_term "$watcher" || fail 'nobody watches'
@@ -87,7 +87,7 @@ watched ()
 
 is_empty_for_both ()
 {
-  is_empty "$1" && [ "$("$builddir/residency" "$1")" = 0 ]
+  is_empty "$1" && [ "$("$builddir/lib/residency" "$1")" = 0 ]
 }
 
 # empty_for_both FILE WHEN: cachestats and cachestat(2) agree that it is.  A page
@@ -96,7 +96,7 @@ empty_for_both ()
 {
   eventually "$patience" is_empty_for_both "$1" ||
     fail "$2: cachestats sees $(resident "$1") pages, cachestat(2)" \
-      "$("$builddir/residency" "$1")"
+      "$("$builddir/lib/residency" "$1")"
 }
 
 # load FILE cold|warm CONNECTIONS DEPTH REQUEST-SIZE FIO-OPTION...

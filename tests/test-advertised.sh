@@ -5,8 +5,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need nbdinfo
 
 "$NBDKIT" file --dump-plugin >"$tmp/plugin"
@@ -64,5 +64,5 @@ client_start "$uri"
 ask cache 0 4M
 client_stop
 stop_nbdkit
-eventually 5 sh -c "! [ \"\$('$builddir/residency' '$tmp/disk')\" = 0 ]" ||
+eventually 5 sh -c "! [ \"\$('$builddir/lib/residency' '$tmp/disk')\" = 0 ]" ||
   fail 'the cache request brought nothing in'

@@ -5,8 +5,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need nbdcopy
 
 page=$(getconf PAGESIZE)
@@ -21,7 +21,7 @@ bounded ()
   rm -f "$tmp/disk"
   truncate -s 512M "$tmp/disk"
   start_nbdkit file "$tmp/disk" cache=none
-  "$builddir/residency" -w "$tmp/disk" >"$tmp/most" &
+  "$builddir/lib/residency" -w "$tmp/disk" >"$tmp/most" &
   watcher=$!
   pids+=("$watcher")
   limited nbdcopy --connections="$1" --request-size="$2" \

@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need fio cachestats
 
 disks=16
@@ -35,7 +35,7 @@ all_resident ()
   local i sum=0
 
   for ((i = 0; i < disks; i++)); do
-    sum=$((sum + $("$builddir/residency" "$tmp/dir/$i")))
+    sum=$((sum + $("$builddir/lib/residency" "$tmp/dir/$i")))
   done
   echo $((sum * page))
 }

@@ -8,8 +8,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 
 seconds=${SECONDS_EACH:-3}
 
@@ -39,7 +39,7 @@ churn ()
   # ThreadSanitizer adds one of its own when it sees the first.
   ! grep -q libtsan "/proc/$server/maps" || tasks=$((tasks + 1))
   timeout --foreground -k 5 $((seconds + 240)) \
-    "$builddir/churn" "$seconds" 16 "$tmp/sock" "$@" >/dev/null ||
+    "$builddir/lib/churn" "$seconds" 16 "$tmp/sock" "$@" >/dev/null ||
     fail "${arguments[*]}"
   eventually 10 no_more_than fd "$fds" ||
     fail "${arguments[*]}: $(entries fd) descriptors, were $fds"

@@ -9,8 +9,8 @@
 # What is in single quotes is for the shell being tested.
 # shellcheck disable=SC2016
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 
 system=/usr/share/bash-completion
 for file in "$system/bash_completion" "$system/completions/nbdkit"; do

@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 need fio nbdfuse mkfs.ext4
 [ -e /dev/fuse ] || skip 'the kernel has no FUSE'
@@ -43,7 +43,7 @@ for i in {0..14}; do ask write $((i * 1048576)) 1048576; done
 sleep 4
 client_stop
 stop_nbdkit
-left=$("$builddir/residency" "$disk")
+left=$("$builddir/lib/residency" "$disk")
 [ "$left" = 0 ] || fail "$left pages were left behind"
 
 # 15 MiB at 8 MB/s are still going to the disk when others come.
@@ -68,5 +68,5 @@ wait "$busy" || :
 client_stop
 rate 8000
 stop_nbdkit
-left=$("$builddir/residency" "$disk")
+left=$("$builddir/lib/residency" "$disk")
 [ "$left" = 0 ] || fail "$left pages were left behind by busy clients"

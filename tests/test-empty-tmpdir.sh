@@ -62,7 +62,7 @@ all_go_with_it ()
   return $status
 }
 
-for wrapper in '' "$builddir/without-cachestat"; do
+for wrapper in '' "$builddir/lib/without-cachestat"; do
   under=(${wrapper:+"$wrapper"})
   eventually 20 all_go_with_it || fail 'the holder never ends soon enough'
   [ "$left" = 0 ] || fail "$wrapper: $left pages that were held are left"

@@ -5,8 +5,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 
 disk=$tmp/disk
 
@@ -25,7 +25,7 @@ mapped ()
   sync "$disk"
   for cache in default none; do
     start_nbdkit file "$disk" "cache=$cache"
-    most=$(limited "$builddir/map-check" "$uri" "$disk" "$RANDOM") ||
+    most=$(limited "$builddir/lib/map-check" "$uri" "$disk" "$RANDOM") ||
       fail "$1, cache=$cache"
     [ "$most" -ge "$2" ] || fail "$1: only $most extents a query"
     stop_nbdkit

@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 
 # holes OFFSET COUNT: of the disk.
 holes ()
@@ -61,7 +61,7 @@ done
 mkdir "$tmp/backing.d" "$tmp/fuse" "$tmp/lower" "$tmp/overlay"
 mounts+=("$tmp/fuse" "$tmp/overlay")
 truncate -s 64M "$tmp/lower/disk"
-/usr/bin/python3 "$srcdir/fuse-folder.py" "$tmp/backing.d" "$tmp/fuse" &
+/usr/bin/python3 "$srcdir/lib/fuse-folder.py" "$tmp/backing.d" "$tmp/fuse" &
 under_pids+=($!)
 eventually 5 mountpoint -q "$tmp/fuse" || fail 'the folder is not mounted'
 mkdir "$tmp/fuse/upper" "$tmp/fuse/work"

@@ -7,8 +7,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 # shellcheck source=volumes.sh
 . "$srcdir/volumes.sh"
 need python3 nbdcopy qemu-img qemu-nbd cmp

@@ -5,8 +5,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 
 descriptors ()
 {
@@ -38,13 +38,13 @@ unchanged ()
   start_nbdkit file "${arguments[@]}"
   # Before anything was opened, then after what is kept has been made.
   fds=$(descriptors)
-  limited "$builddir/open-close" 200 "$@"
+  limited "$builddir/lib/open-close" 200 "$@"
   eventually 5 no_more_than descriptors "$fds" ||
     fail "${arguments[*]}: $(descriptors) descriptors, were $fds"
   sleep 1.2                     # until a thread that was idle may be gone
   tasks=$(threads)
   before=$(kilobytes)
-  limited "$builddir/open-close" 1000 "$@"
+  limited "$builddir/lib/open-close" 1000 "$@"
   eventually 5 no_more_than descriptors "$fds" ||
     fail "${arguments[*]}: $(descriptors) descriptors, were $fds"
   eventually 5 no_more_than threads "$tasks" ||

@@ -5,8 +5,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 need jq nbdcopy nbdinfo cmp strace unshare setpriv prlimit
 strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
@@ -55,7 +55,7 @@ done
 # undo no readahead: each byte is read once.  On a busy machine one or the other
 # reader may be so late that its readahead is gone; not three times in a row,
 # which it is if sweeps spare nothing.
-under=("$builddir/without-cachestat")
+under=("$builddir/lib/without-cachestat")
 random_file "$tmp/large" 268435456
 for i in 1 2 3; do
   drop "$tmp/large"
@@ -96,7 +96,7 @@ mkfifo "$tmp/silence"
 exec {silence}<>"$tmp/silence"
 held=()
 for i in {2..24}; do
-  "$builddir/client" "nbd+unix:///$i?socket=$tmp/sock" \
+  "$builddir/lib/client" "nbd+unix:///$i?socket=$tmp/sock" \
     <&"$silence" >"$tmp/out.$i" 2>&1 &
   held+=($!)
   pids+=($!)
@@ -161,7 +161,7 @@ ask flush
 ask save "$tmp/model"
 held=()
 for i in {1..40}; do
-  "$builddir/client" "$uri" < <(echo write 8M 32M; sleep 5) \
+  "$builddir/lib/client" "$uri" < <(echo write 8M 32M; sleep 5) \
     >"$tmp/out.$i" 2>&1 &
   held+=($!)
   pids+=($!)

@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need nbdinfo
 
 exports=1000
@@ -45,14 +45,14 @@ listed=$(nbdinfo --list "$uri" | grep -c '^export=') ||
   fail 'cannot list the exports'
 [ "$listed" = "$exports" ] || fail "$listed of $exports exports are listed"
 
-timeout --foreground 120 "$builddir/storm" visit 16 2 "$tmp/sock" \
+timeout --foreground 120 "$builddir/lib/storm" visit 16 2 "$tmp/sock" \
   "${names[@]}" >/dev/null || fail 'visiting'
 
 # A socket, its file, two pipe ends of nbdkit's; the evictor's, and the
 # connection's for direct reads.  Three threads of nbdkit's; the main one, and one
 # of a sanitizer.
 mkfifo "$tmp/go"
-"$builddir/storm" stay "$exports" "$tmp/sock" "${names[@]}" \
+"$builddir/lib/storm" stay "$exports" "$tmp/sock" "${names[@]}" \
   <"$tmp/go" >"$tmp/ready" &
 client=$!
 pids+=("$client")

@@ -10,8 +10,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need cmp
 
 operations=${OPERATIONS:-60000}
@@ -21,7 +21,7 @@ disk="$tmp/disk"
 # model_io SHARE WAY...: one share of all operations.
 model_io ()
 {
-  timeout --foreground -k 5 3600 "$builddir/model-io" $((operations / $1)) \
+  timeout --foreground -k 5 3600 "$builddir/lib/model-io" $((operations / $1)) \
     "$seed" "$tmp/model" "${@:2}" || fail "SEED=$seed, ${*:2}, $cache, $disk"
 }
 

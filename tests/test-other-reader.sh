@@ -6,21 +6,21 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need fio
 
 disk=$tmp/disk
 truncate -s 256G "$disk" || skip 'no sparse files of 256 GiB here'
 head -c 16M "$disk" >/dev/null
-[ "$("$builddir/residency" "$disk")" -ge 4096 ] ||
+[ "$("$builddir/lib/residency" "$disk")" -ge 4096 ] ||
   lacks 'cachestat(2) does not see the pages of this file'
 
 # is_small PAGES: the client reads, and no more is cached than that.
 is_small ()
 {
   ! gone "$client" || fail 'the client has ended'
-  [ "$("$builddir/residency" "$disk")" -le "$1" ]
+  [ "$("$builddir/lib/residency" "$disk")" -le "$1" ]
 }
 
 start_nbdkit file "$disk" cache=none
@@ -32,7 +32,7 @@ eventually 20 is_small 16384        # swept, what was read above
 
 dd if="$disk" of=/dev/null bs=1M skip=200K count=2K status=none
 eventually 60 is_small $((512 * 256)) ||
-  fail "$("$builddir/residency" "$disk") pages stay of what others have read"
+  fail "$("$builddir/lib/residency" "$disk") pages stay of what others have read"
 kill "$client"
 wait "$client" || :
 stop_nbdkit

@@ -64,7 +64,7 @@ for type in ext4 xfs; do
   overlay $type 1G
   disk=$mounted/disk real=$upper/disk
   truncate -s $size "$disk"
-  for under in '' "$builddir/without-cachestat"; do
+  for under in '' "$builddir/lib/without-cachestat"; do
     under=(${under:+"$under"})
     copies_in "$type ${under[*]}"
     copies_out "$type ${under[*]}"

@@ -7,8 +7,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 
 sizes=(512 4096 7777)
 
@@ -36,6 +36,6 @@ for seed in {1..40}; do
   scattered_writes "$seed"
   client_stop
   stop_nbdkit
-  left=$("$builddir/residency" "$tmp/disk")
+  left=$("$builddir/lib/residency" "$tmp/disk")
   [ "$left" = 0 ] || fail "run $seed: $left pages stay in the page cache"
 done

@@ -8,8 +8,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 need fio nbdcopy
 
@@ -102,7 +102,7 @@ refused ()
   stop_nbdkit
 }
 
-under=("$builddir/without-direct")
+under=("$builddir/lib/without-direct")
 refused 'cache=preserve needs O_DIRECT, which is not available' \
   file "$tmp/disk" cache=preserve
 under=()

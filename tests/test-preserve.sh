@@ -9,8 +9,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need fio nbdcopy
 
 size=$((128 * 1048576))
@@ -45,7 +45,7 @@ preserved ()
 
   warm "$tmp/control"
   warm "$tmp/disk"
-  for f in disk control; do "$builddir/residency" -m "$tmp/$f" >"$tmp/$f.1"; done
+  for f in disk control; do "$builddir/lib/residency" -m "$tmp/$f" >"$tmp/$f.1"; done
   [ "$(both "$tmp/disk.1" "$tmp/disk.1")" -gt $((pages / 16)) ] ||
     fail 'too little was in the cache to see anything'
 
@@ -53,7 +53,7 @@ preserved ()
   limited "${@:2}" >"$tmp/out" 2>&1 || fail "$1: $(<"$tmp/out")"
   stop_nbdkit
 
-  for f in disk control; do "$builddir/residency" -m "$tmp/$f" >"$tmp/$f.2"; done
+  for f in disk control; do "$builddir/lib/residency" -m "$tmp/$f" >"$tmp/$f.2"; done
   kept=$(both "$tmp/disk.1" "$tmp/disk.2")
   control=$(both "$tmp/control.1" "$tmp/control.2")
   added=$(new "$tmp/disk.1" "$tmp/disk.2")
@@ -93,7 +93,7 @@ done
 ask flush
 client_stop
 stop_nbdkit
-left=$("$builddir/residency" "$tmp/disk")
+left=$("$builddir/lib/residency" "$tmp/disk")
 [ "$left" = 0 ] || fail "after zeroes that are not aligned: $left pages"
 
 # Folios that are larger than a window go, too: a FUA write is one write.
@@ -104,5 +104,5 @@ client_start "$uri"
 for i in {0..7}; do ask write $((i * 1048576)) 1048576 fua; done
 client_stop
 stop_nbdkit
-left=$("$builddir/residency" "$tmp/disk")
+left=$("$builddir/lib/residency" "$tmp/disk")
 [ "$left" = 0 ] || fail "after FUA writes larger than a window: $left pages"

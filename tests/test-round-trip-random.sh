@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need cmp
 
 # round_trip BYTES REQUEST-SIZE
@@ -20,7 +20,7 @@ round_trip ()
       rm -f "$tmp/disk"
       truncate -s "$1" "$tmp/disk"
       start_nbdkit file "$tmp/disk" "cache=$cache"
-      limited "$builddir/random-io" "$uri" "$connections" "$2" \
+      limited "$builddir/lib/random-io" "$uri" "$connections" "$2" \
         "$connections$2" "$tmp/model" || fail "$2 bytes a request, $cache"
       same "$tmp/model" "$tmp/disk"
       stop_nbdkit

@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 need bindfs mkfs.ext4
 [ -e /dev/fuse ] || lacks 'needs FUSE'
@@ -44,7 +44,7 @@ for cache in none preserve default; do
   client_start "nbd+unix:///a?socket=$tmp/sock"
   ask_any read 0 1M
   [[ $answer = error* ]] || fail "cache=$cache: a reads as zeroes"
-  limited "$builddir/client" "nbd+unix:///b?socket=$tmp/sock" \
+  limited "$builddir/lib/client" "nbd+unix:///b?socket=$tmp/sock" \
     <"$tmp/requests" >"$tmp/answers"
   [ "$(grep -c '^ok' "$tmp/answers")" = 128 ] ||
     fail "cache=$cache: b: $(grep -vm 1 '^ok' "$tmp/answers")"

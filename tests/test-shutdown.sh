@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 need python3
 
@@ -36,7 +36,7 @@ eventually 20 test -s "$tmp/held" || fail 'the pages are not locked'
 
 start_nbdkit --threads 2 file "dir=$tmp/dir" cache=none
 mkfifo "$tmp/go"
-"$builddir/storm" stay "$disks" "$tmp/sock" "${names[@]}" \
+"$builddir/lib/storm" stay "$disks" "$tmp/sock" "${names[@]}" \
   <"$tmp/go" >"$tmp/ready" &
 pids+=($!)
 exec 9>"$tmp/go"

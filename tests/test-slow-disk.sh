@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 need fio nbdfuse nbdcopy jq mkfs.ext4 mkfs.xfs
 [ -e /dev/fuse ] || skip 'the kernel has no FUSE'
@@ -37,7 +37,7 @@ held_back ()
 
   bytes=$(numfmt --from=iec "${2^^}")
   limit=$(((32 * 1048576 + $1 * 8 * bytes) / page))
-  "$builddir/residency" -w "$disk" >"$tmp/most" &
+  "$builddir/lib/residency" -w "$disk" >"$tmp/most" &
   watcher=$!
   pids+=("$watcher")
   limited fio --name=slow --ioengine=nbd --uri="$uri" --rw="$3" --bs="$2" \

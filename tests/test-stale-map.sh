@@ -10,8 +10,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 
 files=()
@@ -27,7 +27,7 @@ on ()
   mv "$tmp/sock" "$tmp/other"
   other=$job
   start_nbdkit file "dir=$1"
-  timeout --foreground -k 5 7200 "$builddir/stale-map" "${ROUNDS:-40}" \
+  timeout --foreground -k 5 7200 "$builddir/lib/stale-map" "${ROUNDS:-40}" \
     "${SEED:-1}" "$tmp/sock" "$tmp/other" "$1" "${files[@]}" ||
     fail "$1: SEED=${SEED:-1}"
   stop_nbdkit

@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need cachestats nbdcopy nbdinfo mkfifo
 
 opens=${OPENS:-500}  # in each race
@@ -56,7 +56,7 @@ races ()
   local counts
 
   counts=$(limited \
-    "$builddir/swap-race" "$tmp/sock" "$dir/good" "$1" "$opens") ||
+    "$builddir/lib/swap-race" "$tmp/sock" "$dir/good" "$1" "$opens") ||
     fail "$mode: swapping with $1"
   [[ $counts =~ ^served=([0-9]+)\ refused=([0-9]+)$ ]] || fail "$counts"
   if [ "${BASH_REMATCH[1]}" = 0 ] || [ "${BASH_REMATCH[2]}" = 0 ]; then

@@ -8,8 +8,8 @@
 # What is in single quotes is for the shell of --run.
 # shellcheck disable=SC2016
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need nbdcopy nbdinfo cmp
 
 system=$("$NBDKIT" --dump-config | sed -n 's/^binary=//p')

@@ -9,8 +9,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 need strace cmp mkfs.ext3 mkfs.ext4 mkntfs ntfs-3g
 [ -e /dev/fuse ] || lacks 'needs FUSE'

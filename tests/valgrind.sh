@@ -5,8 +5,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 
-# shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need valgrind nbdcopy nbdinfo
 
 # The server itself, not the script that starts it.
@@ -52,7 +52,7 @@ requests ()
   ask write 0 100000
   ask read 0 1M
   client_stop
-  limited "$builddir/open-close" 20 "$uri"
+  limited "$builddir/lib/open-close" 20 "$uri"
   limited nbdcopy --flush --connections=4 "$tmp/src" "$uri"
 }
 
@@ -61,7 +61,7 @@ named ()
   local name
 
   for name in a b missing a b; do
-    limited "$builddir/open-close" 5 \
+    limited "$builddir/lib/open-close" 5 \
       "nbd+unix:///$name?socket=$tmp/sock" 2>/dev/null ||
       [ "$name" = missing ] || fail "$name"
   done

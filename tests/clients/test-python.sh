@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=../lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need cachestats cmp
 
 # The distribution's module is for the distribution's Python, which need not be

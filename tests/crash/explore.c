@@ -46,7 +46,7 @@
 #include <unistd.h>
 
 #include "../faults/file.h"
-#include "../pattern.h"
+#include "../lib/pattern.h"
 #include "disk.h"
 #include "promises.h"
 

@@ -28,7 +28,7 @@
 
 #include "../faults/file.h"
 #include "../faults/rig.h"
-#include "../pattern.h"
+#include "../lib/pattern.h"
 #include "events.h"
 
 #define MIB (UINT64_C (1) << 20)

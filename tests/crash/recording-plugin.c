@@ -27,7 +27,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "../pattern.h"
+#include "../lib/pattern.h"
 #include "record.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL

@@ -20,7 +20,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "../pattern.h"
+#include "../lib/pattern.h"
 #include "control.h"
 #include "file.h"
 #include "model.h"

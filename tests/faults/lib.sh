@@ -19,8 +19,8 @@ srcdir=${srcdir:-$here/..}
 builddir=${builddir:-$srcdir}
 NBDKIT=${NBDKIT:-$builddir/../nbdkit}
 
-# shellcheck source=../lib.sh
-. "$srcdir/lib.sh" || exit
+# shellcheck source=../lib/lib.sh
+. "$srcdir/lib/lib.sh" || exit
 
 history="$builddir/faults/history"
 faulty="$builddir/faults/.libs/nbdkit-faulty-plugin.so"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../pattern.h"
+#include "../lib/pattern.h"
 #include "file.h"
 #include "rig.h"
 

@@ -13,8 +13,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=../lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
 need jq
 
 places=${ALLOCATION_PLACES:-60}
@@ -173,7 +173,7 @@ statistics_of_many ()
   for ((i = 0; failed > 0; i++)); do
     "$workload" arm "$tmp/control" alloc $never $never
     start_nbdkit file dir="$tmp/dir" stats="$tmp/stats" stats-format=json
-    limited "$builddir/open-close" 100 "${uris[@]}"
+    limited "$builddir/lib/open-close" 100 "${uris[@]}"
     [ "$i" = 0 ] || "$workload" arm "$tmp/control" alloc "$i" "$i"
     stop_nbdkit
     # The old one was written when the server started.

@@ -12,7 +12,7 @@
 disk_up 256M
 # A journal would end the file system if somebody called sync meanwhile.
 make_fs ext4 -O ^has_journal
-for without in '' "$builddir/without-cachestat"; do
+for without in '' "$builddir/lib/without-cachestat"; do
   under=(${without:+"$without"})
   fresh_disk 4M cache=none
   # More than windows and readahead explain.

@@ -34,8 +34,8 @@
 
 #include <libnbd.h>
 
-#include "../page-count.h"
-#include "../pattern.h"
+#include "../lib/page-count.h"
+#include "../lib/pattern.h"
 #include "fail-nth.h"
 
 #define SIZE (UINT64_C (4) << 20)

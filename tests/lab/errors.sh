@@ -8,8 +8,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
-# shellcheck source=../lib.sh
-. "$srcdir/lib.sh" || exit
+# shellcheck source=../lib/lib.sh
+. "$srcdir/lib/lib.sh" || exit
 # shellcheck source=places.sh
 . "$srcdir/lab/places.sh"
 # shellcheck source=measure.sh

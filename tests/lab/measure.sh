@@ -67,8 +67,8 @@ pages_left ()
 {
   local a b
 
-  a=$("$builddir/without-cachestat" "$builddir/residency" "$target")
-  b=$("$builddir/residency" "$target")
+  a=$("$builddir/lib/without-cachestat" "$builddir/lib/residency" "$target")
+  b=$("$builddir/lib/residency" "$target")
   echo $((a > b ? a : b))
 }
 
@@ -119,7 +119,7 @@ watched ()
 {
   local watcher
 
-  "$builddir/without-cachestat" "$builddir/residency" -w "$target" \
+  "$builddir/lib/without-cachestat" "$builddir/lib/residency" -w "$target" \
     >"$tmp/most" &
   watcher=$!
   pids+=("$watcher")
@@ -242,7 +242,7 @@ property_peak-reading ()
 # they were, $resident.
 compare_maps ()
 {
-  "$builddir/residency" -m "$target" >"$tmp/after"
+  "$builddir/lib/residency" -m "$target" >"$tmp/after"
   read -r resident stayed added < <(awk '
     { map[NR] = $0 }
     END {
@@ -275,9 +275,9 @@ half_resident ()
 
 map_at_rest ()
 {
-  "$builddir/residency" -m "$target" >"$tmp/before"
+  "$builddir/lib/residency" -m "$target" >"$tmp/before"
   sleep 0.3
-  "$builddir/residency" -m "$target" | cmp -s - "$tmp/before"
+  "$builddir/lib/residency" -m "$target" | cmp -s - "$tmp/before"
 }
 
 # plain_writes_keep: does what was in memory stay when others write the file
@@ -398,7 +398,7 @@ quick_writes ()
   first=$job
   start_nbdkit file "dir=$folder/stale"
   status=0
-  timeout --foreground 6 "$builddir/stale-map" 1000000 1 "$tmp/sock" \
+  timeout --foreground 6 "$builddir/lib/stale-map" 1000000 1 "$tmp/sock" \
     "$tmp/other" "$folder/stale" "${files[@]}" >"$tmp/out" 2>&1 || status=$?
   stop_nbdkit
   kill "$first"

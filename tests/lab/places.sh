@@ -4,7 +4,7 @@
 #   $folder     where files can be made, or nothing
 #   read_ahead_of   a file or device of the block device that is read ahead
 #
-# Sourced after tests/lib.sh, whose $tmp and cleaning up it uses.
+# Sourced after tests/lib/lib.sh, whose $tmp and cleaning up it uses.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

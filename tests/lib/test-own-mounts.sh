@@ -5,7 +5,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+. "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 [ -n "${MOUNTS_OF_ITS_OWN:-}" ] || lacks 'cannot have a mount namespace'
 

@@ -5,7 +5,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=lib.sh
-. "${srcdir:-.}/lib.sh" || exit
+. "${srcdir:-.}/lib/lib.sh" || exit
 
 # result TEST RESULT LINE...: as the harness of "make check" leaves it.
 result ()
@@ -17,7 +17,7 @@ result ()
 # listed TEST...: what is listed goes to $tmp/out.
 listed ()
 {
-  (cd "$tmp" && "$srcdir/list-skipped.sh" "${@/%/.log}") >"$tmp/out" ||
+  (cd "$tmp" && "$srcdir/lib/list-skipped.sh" "${@/%/.log}") >"$tmp/out" ||
     fail "list-skipped.sh: status $?"
 }
 

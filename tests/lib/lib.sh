@@ -13,7 +13,7 @@ srcdir=${srcdir:-.}
 builddir=${builddir:-.}
 
 # shellcheck source=own-mounts.sh
-. "$srcdir/own-mounts.sh"
+. "$srcdir/lib/own-mounts.sh"
 
 pids=()        # processes to end
 mounts=()      # folders that may be mounted
@@ -314,7 +314,7 @@ client_start ()
 {
   local in out
 
-  coproc CLIENT { exec "$builddir/client" "$@"; }
+  coproc CLIENT { exec "$builddir/lib/client" "$@"; }
   client_pid=$!
   in=${CLIENT[1]}
   out=${CLIENT[0]}
@@ -371,7 +371,7 @@ resident ()
   local line
 
   if [ -b "$1" ]; then
-    "$builddir/residency" "$1"
+    "$builddir/lib/residency" "$1"
   else
     line=$(cachestats "$1") || fail "cachestats $1"
     [[ $line =~ ^pages\ in\ cache:\ ([0-9]+)/ ]] || fail "cachestats: $line"
@@ -407,7 +407,7 @@ empty_soon ()
 # show in what is counted next.
 drop ()
 {
-  "$builddir/residency" -d "$1"
+  "$builddir/lib/residency" -d "$1"
 }
 
 same ()
@@ -455,7 +455,7 @@ fuse_disk ()
   truncate -s 64M "$tmp/backing"
   touch "$tmp/disk"
   mounts+=("$tmp/disk")
-  /usr/bin/python3 "$srcdir/fuse-writeback.py" "$tmp/backing" "$tmp/disk" "$@" &
+  /usr/bin/python3 "$srcdir/lib/fuse-writeback.py" "$tmp/backing" "$tmp/disk" "$@" &
   pids+=($!)
   eventually 5 mountpoint -q "$tmp/disk" || fail 'it is not mounted'
   truncate -s 64M "$tmp/disk"   # of which the kernel believes no server
@@ -487,10 +487,10 @@ map_at_rest ()
 
 map_is_stable ()
 {
-  "$builddir/residency" -m "$1" >"$2"
+  "$builddir/lib/residency" -m "$1" >"$2"
   sleep 0.2
-  "$builddir/residency" -m "$1" | cmp -s "$2" &&
-    (($("$builddir/residency" "$1") <= $(fold -w 1 "$2" | grep -c 1 || :)))
+  "$builddir/lib/residency" -m "$1" | cmp -s "$2" &&
+    (($("$builddir/lib/residency" "$1") <= $(fold -w 1 "$2" | grep -c 1 || :)))
 }
 
 # as_before FILE MAP WHEN: no page is resident that was not then.  Fails with
@@ -500,7 +500,7 @@ as_before ()
 {
   local kept added before
 
-  "$builddir/residency" -m "$1" >"$2.after"
+  "$builddir/lib/residency" -m "$1" >"$2.after"
   before=$(fold -w 1 "$2" | grep -c 1 || :)
   kept=$(paste -d '' <(fold -w 1 "$2") <(fold -w 1 "$2.after") |
     grep -c 11 || :)
