@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-#include "fuzz/stubs.h"
+#include "../fuzz/stubs.h"
 #include "options.h"
 #include "stats.h"
 
