@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# libnbd from Python: four connections with many requests in flight write,
+# zero, trim, flush, and ask for block status; each reads what the others have
+# written, and so does the file; no page stays cached.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need cachestats cmp
+
+# The distribution's module is for the distribution's Python, which need not be
+# the first in PATH.
+python=
+for candidate in python3 /usr/bin/python3; do
+  if "$candidate" -c 'import nbd' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+[ -n "$python" ] || lacks 'needs the module nbd of Python'
+
+truncate -s $((32 * 1048576)) "$tmp/disk"
+start_nbdkit file "$tmp/disk" cache=none
+limited "$python" "$srcdir/serve/clients/connections.py" "$uri" "$tmp/model" ||
+  fail 'see above'
+empty_soon "$tmp/disk" 'when the clients have gone'
+stop_nbdkit
+empty_now "$tmp/disk" 'after the server has ended'
+same "$tmp/model" "$tmp/disk"

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# The plugin says what it is and what it was built with, that it runs requests
+# in parallel, and advertises to clients all that it can do.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need nbdinfo
+
+"$NBDKIT" file --dump-plugin >"$tmp/plugin"
+for line in name=file file_windowed=yes thread_model=parallel \
+  max_thread_model=parallel errno_is_preserved=1 magic_config_key=file \
+  file_blkdiscard=yes file_blkrotational=yes file_blksszget=yes \
+  file_blkzeroout=yes file_block_size=yes file_extents=yes \
+  file_falloc_fl_punch_hole=yes file_falloc_fl_zero_range=yes; do
+  grep -qFx "$line" "$tmp/plugin" || fail "--dump-plugin lacks $line"
+done
+
+"$NBDKIT" file --help >"$tmp/help"
+for word in file= dir= directory= fd= dirfd= cache= fadvise= \
+  reduce-memory-pressure= cache-windows= cache-window-size= \
+  cache-limit=; do
+  grep -qF "$word" "$tmp/help" || fail "--help does not tell of $word"
+done
+sed -n '/^cache=/,/^[a-z-]*=BOOL/p' "$tmp/help" | tr -s ' \n' ' ' |
+  grep -q 'nothing of the file is left in the page cache at the end' ||
+  fail "--help does not say what cache=none does"
+
+truncate -s 1M "$tmp/disk"
+targets=("$tmp/disk")
+if [ "$(id -u)" = 0 ]; then
+  truncate -s 1M "$tmp/backing"
+  attach "$tmp/backing"
+  targets+=("$device")
+fi
+for target in "${targets[@]}"; do
+  for cache in default none; do
+    start_nbdkit file "$target" "cache=$cache"
+    for ability in write multi-conn flush fua trim zero fast-zero cache; do
+      limited nbdinfo --can "$ability" "$uri" ||
+        fail "$target, cache=$cache: cannot $ability"
+    done
+    stop_nbdkit
+  done
+done
+
+# What cannot be written cannot be trimmed.
+start_nbdkit -r file "$tmp/disk" cache=none
+for ability in multi-conn cache; do
+  limited nbdinfo --can "$ability" "$uri" || fail "read-only: cannot $ability"
+done
+for ability in write trim zero; do
+  ! limited nbdinfo --can "$ability" "$uri" || fail "read-only: can $ability"
+done
+stop_nbdkit
+
+# Prefetching reads into the page cache.
+random_file "$tmp/disk" 4M
+drop "$tmp/disk"
+start_nbdkit file "$tmp/disk"
+client_start "$uri"
+ask cache 0 4M
+client_stop
+stop_nbdkit
+eventually 5 sh -c "! [ \"\$('$builddir/lib/residency' '$tmp/disk')\" = 0 ]" ||
+  fail 'the cache request brought nothing in'

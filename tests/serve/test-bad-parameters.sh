@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Wrong, missing and contradictory parameters, and our own if repeated, end the
+# server as it starts, at once, with one line that names the parameter and the
+# value.  What the stock plugin accepts is in serve/test-drop-in.sh.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need mkfifo
+
+mkdir "$tmp/dir"
+disk=$tmp/disk
+truncate -s 1M "$disk" "$tmp/other"
+mkfifo "$tmp/fifo"
+start_nbdkit memory 1M          # for its socket
+cp "$tmp/log" "$tmp/memory-log"
+
+# refused WORD... -- ARGUMENT...: and one line of the message has all the words.
+# (For "-U -" nbdkit would make a folder in /tmp, and leave it there.)
+refused ()
+{
+  local message status=0 words=()
+
+  while [ "$1" != -- ]; do words+=("$1"); shift; done
+  shift
+  timeout --foreground -k 1 60 "$NBDKIT" -U "$tmp/none" file "$@" --run : \
+    2>"$tmp/log" || status=$?
+  [ "$status" != 0 ] || fail "accepted: $*"
+  [ "$status" = 1 ] || fail "status $status: $*"
+  while IFS= read -r message; do
+    ! has_words "$message" "${words[@]}" || return 0
+  done < <(grep '^nbdkit: error: ' "$tmp/log")
+  fail "no message names ${words[*]}: $*"
+}
+
+# has_words MESSAGE WORD...
+has_words ()
+{
+  local message=$1 word
+
+  shift
+  for word; do
+    [[ $message = *"$word"* ]] || return 1
+  done
+}
+
+# Which file to serve: exactly one.
+refused file dir fd --
+refused file --                         cache=none
+refused file dir --                     "file=$disk" "dir=$tmp/dir"
+refused dir file --                     "dir=$tmp/dir" "$disk"
+refused fd file --                      "$disk" fd=7 7<"$tmp/other"
+refused fd dir --                       "dir=$tmp/dir" fd=7 7<"$disk"
+refused fd dirfd --                     dirfd=8 fd=7 7<"$disk" 8<"$tmp/dir"
+refused fd 7 --                         fd=7 fd=7 7<"$disk"
+refused dirfd 7 --                      dirfd=7 dirfd=7 7<"$tmp/dir"
+
+# It must be there, and of the right kind.
+for how in file file= ; do
+  refused "$how" missing --             "file=$tmp/missing"
+  refused "$how" "$tmp/dir" --          "file=$tmp/dir"
+  refused "$how" "$tmp/fifo" --         "file=$tmp/fifo"
+  refused "$how" "$tmp/sock" --         "file=$tmp/sock"
+  refused "$how" /dev/null --           file=/dev/null
+done
+refused file --                         file=
+refused file "$tmp/missing" --          "file=$tmp/missing" "file=$disk"
+refused file "$tmp/gone" --             "file=$disk" "file=$tmp/gone"
+refused dir "$tmp/gone" --              "dir=$tmp/gone" "dir=$tmp/dir"
+refused dir missing --                  "dir=$tmp/missing"
+refused dir "$disk" --                  "dir=$disk"
+refused dir "$tmp/fifo" --              "directory=$tmp/fifo"
+refused dir --                          dir=
+
+for bad in notanumber 99 -1 1 7x '' 99999999999999999999; do
+  refused fd "$bad" --                  "fd=$bad" 99>&-
+  refused dirfd "$bad" --               "dirfd=$bad" 99>&-
+done
+refused fd 7 --                         fd=7 7<"$tmp/dir"
+refused fd 7 --                         fd=7 7</dev/null
+refused fd 7 --                         fd=7 7<>"$tmp/fifo"
+refused dirfd 7 --                      dirfd=7 7<"$disk"
+
+# How to serve it.
+refused cache bogus --                  "$disk" cache=bogus
+for cache in cache={default,none} reduce-memory-pressure={true,false}; do
+  refused "$cache" cache=preserve --    "$disk" cache=preserve "$cache"
+  refused "$cache" cache=preserve --    "$disk" "$cache" cache=preserve
+done
+refused cache=none cache=preserve -- \
+  "$disk" cache=default cache=none cache=preserve
+refused reduce-memory-pressure maybe -- "$disk" reduce-memory-pressure=maybe
+refused symlinks bogus follow --        "dir=$tmp/dir" symlinks=bogus
+refused symlinks refuse dir= --         "$disk" symlinks=refuse
+refused symlinks follow -- \
+  "dir=$tmp/dir" symlinks=refuse symlinks=follow
+refused fadvise bogus --                "$disk" fadvise=bogus
+
+for bad in 0 1025 x -1 8x '' 99999999999999999999; do
+  refused cache-windows "$bad" --       "$disk" cache=none "cache-windows=$bad"
+done
+for bad in 0 x -1 1Q '' 99999999999999999999; do
+  refused cache-window-size "$bad" -- \
+    "$disk" cache=none "cache-window-size=$bad"
+done
+for bad in 0 x -1 255K '' 99999999999999999999; do
+  refused cache-limit "$bad" -- "$disk" cache=none "cache-limit=$bad"
+done
+refused cache-limit 1M -- "$disk" cache=none cache-limit=1M cache-limit=1M
+refused cache-limit 64M cache=none -- "$disk" cache-limit=64M
+refused cache-windows 8 -- \
+  "$disk" cache=none cache-windows=8 cache-windows=8
+refused cache-window-size 1M -- \
+  "$disk" cache=none cache-window-size=1M cache-window-size=1M
+for cache in cache=default reduce-memory-pressure=false fadvise=normal; do
+  refused cache-windows 4 cache=none -- "$disk" "$cache" cache-windows=4
+  refused cache-window-size 2M cache=none -- \
+    "$disk" "$cache" cache-window-size=2M
+done
+
+refused cache-windows 4 cache=none -- \
+  "$disk" cache=none cache-windows=4 cache=default
+refused stats second --                 "$disk" stats=- "stats=$tmp/second"
+refused stats-format json -- \
+  "$disk" stats=- stats-format=text stats-format=json
+
+refused rdelay --filter=delay --        "$disk" rdelay=1
+refused wdelay --filter=delay --        "$disk" wdelay=100ms
+refused bogus --                        "$disk" bogus=1
+
+cp "$tmp/memory-log" "$tmp/log"
+stop_nbdkit

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# A block device advertises its logical sector size as the minimum block size and
+# the larger one of its minimum and optimal I/O size as the preferred one, as the
+# stock plugin of nbdkit 1.48 does.  These are hints: unaligned requests are
+# served.  A size that is no multiple of the sectors' is no reason for a client to
+# refuse the disk, and a regular file advertises nothing.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need blkdiscard jq nbdinfo losetup
+need_root
+
+# advertises WHAT PREFERRED: a minimum and the preferred block size, or null.
+advertises ()
+{
+  nbdinfo --json "$uri" | jq -c '.exports[0] |
+    [.block_size_minimum, .block_size_preferred]' >"$tmp/sizes"
+  [ "$(<"$tmp/sizes")" = "[$1,$2]" ] ||
+    fail "$3: advertises $(<"$tmp/sizes"), not [$1,$2]"
+}
+
+# unaligned: parts of sectors are written, zeroed and read.
+unaligned ()
+{
+  client_start "$uri"
+  ask write 4099 7
+  ask flush
+  ask zero 8191 3
+  ask read 4000 300
+  client_stop
+}
+
+for sector in 512 4096; do
+  rm -f "$tmp/disk"
+  truncate -s 16M "$tmp/disk"
+  attach "$tmp/disk" -b "$sector"
+  for cache in default none; do
+    blkdiscard -z "$device"
+    start_nbdkit file "$device" cache=$cache
+    advertises "$sector" "$sector" "sectors of $sector, cache=$cache"
+    unaligned
+    stop_nbdkit
+  done
+  losetup -d "$device"
+done
+
+# A loop device of a file that ends within a sector.
+truncate -s $((16 * 1048576 + 512)) "$tmp/disk"
+attach "$tmp/disk" -b 4096
+if [ $(($(blockdev --getsize64 "$device") % 4096)) != 0 ]; then
+  start_nbdkit file "$device"
+  advertises 1 4096 'a size of half a sector'
+  stop_nbdkit
+fi
+losetup -d "$device"
+
+start_nbdkit file "$tmp/disk"
+advertises null null 'a regular file'
+stop_nbdkit

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Connections that come and go at random, to one file and to several, read what
+# they wrote, and leave the server with the descriptors and threads that it
+# had, and the page cache empty.
+#
+# SECONDS_EACH=300 in the environment makes it longer.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+
+seconds=${SECONDS_EACH:-3}
+
+entries ()
+{
+  find "/proc/$server/$1" -mindepth 1 -maxdepth 1 | wc -l
+}
+
+no_more_than ()
+{
+  [ "$(entries "$1")" -le "$2" ]
+}
+
+# churn ARGUMENT... -- EXPORT...
+churn ()
+{
+  local arguments=() name fds tasks
+
+  while [ "$1" != -- ]; do arguments+=("$1"); shift; done
+  shift
+  rm -rf "$tmp/dir"
+  mkdir "$tmp/dir"
+  for name in a b c; do truncate -s 16M "$tmp/dir/$name"; done
+  start_nbdkit file "${arguments[@]}"
+  fds=$(entries fd)
+  tasks=$(entries task)
+  # ThreadSanitizer adds one of its own when it sees the first.
+  ! grep -q libtsan "/proc/$server/maps" || tasks=$((tasks + 1))
+  timeout --foreground -k 5 $((seconds + 240)) \
+    "$builddir/lib/churn" "$seconds" 16 "$tmp/sock" "$@" >/dev/null ||
+    fail "${arguments[*]}"
+  eventually 10 no_more_than fd "$fds" ||
+    fail "${arguments[*]}: $(entries fd) descriptors, were $fds"
+  eventually 10 no_more_than task "$tasks" ||
+    fail "${arguments[*]}: $(entries task) threads, were $tasks"
+  # With preserve the kernel may have read ahead for a client, although it was
+  # told not to, which looks as if somebody else had.
+  if [[ ${arguments[*]} != *cache=preserve* ]]; then
+    for name in a b c; do empty_soon "$tmp/dir/$name" 'after all left'; done
+  fi
+  stop_nbdkit
+}
+
+ring=(cache-windows=2 cache-window-size=128K)
+churn "$tmp/dir/a" cache=none -- ''
+churn "$tmp/dir/a" cache=none "${ring[@]}" -- ''
+churn "dir=$tmp/dir" cache=none "${ring[@]}" -- a b c
+churn "$tmp/dir/a" cache=preserve -- ''
+churn "$tmp/dir/a" cache=preserve "${ring[@]}" -- ''
+churn "dir=$tmp/dir" cache=preserve "${ring[@]}" -- a b c

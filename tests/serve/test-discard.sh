@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Trim gives space back on a block device that can discard, but cannot zero by
+# giving back, as thin volumes do: on a loop device where fallocate is refused.
+# All of it for the whole disk, the whole pages of other ranges, and nothing
+# beside them.  On a device that can do neither, such as one on a file on NTFS,
+# trim succeeds all the same, and zero writes.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+need strace losetup cmp mkntfs ntfs-3g
+[ -e /dev/fuse ] || lacks 'needs FUSE'
+strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+# LeakSanitizer is a debugger too, and there can only be one.
+export ASAN_OPTIONS=detect_leaks=0
+
+size=$((48 * 1048576))
+backing="$tmp/disk"
+truncate -s $size "$backing"
+attach "$backing"
+
+# allocated: bytes that the loop device uses.
+allocated ()
+{
+  sync "$backing"
+  echo $(($(stat -c %b "$backing") * 512))
+}
+
+serve ()
+{
+  start_nbdkit -v -D file.zero=1 file "$device" "cache=$1"
+  client_start "$uri"
+  ask write 0 $size
+  ask flush
+  [ "$(allocated)" -ge $size ] || fail 'the disk is not full'
+}
+
+served ()
+{
+  ask save "$tmp/model"
+  client_stop
+  stop_nbdkit
+  same "$tmp/model" "$device"
+}
+
+# given_back AT_LEAST: so many bytes are no longer allocated, but for a few
+# blocks in which the file system keeps where the others are.
+given_back ()
+{
+  local left
+
+  left=$(allocated)
+  [ $((size - left + 16384)) -ge "$1" ] ||
+    fail "$cache: $((size - left)) bytes were given back, not $1"
+}
+
+for cache in none default; do
+  # shellcheck disable=SC2054
+  under=(strace -f -qq -o /dev/null -e trace=fallocate
+    -e inject=fallocate:error=EOPNOTSUPP)
+  serve $cache
+  ask trim 0 $size
+  ask flush
+  given_back $size
+  served
+
+  serve $cache
+  # Not one whole page; and dirty pages around it are none the worse for it.
+  ask write 8M 64K
+  ask trim $((8 * 1048576 + 5)) 4000
+  ask trim $((8 * 1048576 + 10000)) 20000 fua
+  ask write 20M 4M
+  ask trim $((4 * 1048576 + 512)) $((32 * 1048576 + 1000)) fua
+  given_back $((32 * 1048576 - 4096))
+  ask read 0 $size
+  served
+  grep -q 'zero: BLKDISCARD: ' "$tmp/log" || fail 'it was not BLKDISCARD'
+done
+
+under=()
+mkdir "$tmp/ntfs"
+truncate -s 100M "$tmp/ntfs.img"
+mkntfs -q -F -f "$tmp/ntfs.img" >/dev/null 2>&1 || fail mkntfs
+mounts+=("$tmp/ntfs")
+ntfs-3g "$tmp/ntfs.img" "$tmp/ntfs"
+backing="$tmp/ntfs/disk"
+truncate -s $size "$backing"
+attach "$backing"
+for cache in none default; do
+  serve $cache
+  ask trim 0 $size
+  ask trim 1234567 1234567 fua
+  ask_any zero 0 1M fast
+  [[ $answer = error\ E*NOTSUP* ]] || fail "fast zero: $answer"
+  ask zero 0 16M
+  ask zero 20000001 10000001
+  ask zero 40000001 100 fua
+  served
+done
+losetup -d "$device"

@@ -1,0 +1,331 @@
+#!/usr/bin/env bash
+# What the stock plugin accepts, ours accepts and means the same: each row of
+# the list below is run with both.  Where the installed stock plugin is not of
+# a version that the row is about, the row says what it means, and ours is run.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need nbdinfo nbdcopy mkfifo strace
+
+strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+# LeakSanitizer is a debugger too, and there can only be one.
+export ASAN_OPTIONS=detect_leaks=0
+
+# Our Debian package puts the stock plugin aside.
+plugins=$("$NBDKIT" --dump-config | sed -n 's/^plugindir=//p')
+stock=$plugins/nbdkit-stock-file-plugin.so
+[ -e "$stock" ] || stock=$plugins/nbdkit-file-plugin.so
+[ -e "$stock" ] || lacks "needs the stock plugin, $stock"
+about=$("$NBDKIT" "$stock" --dump-plugin)
+[[ $about != *file_windowed=* ]] || lacks "needs the stock plugin, not ours"
+[[ $about =~ version=1\.([0-9]+) ]] || fail "its version: $about"
+minor=${BASH_REMATCH[1]}
+
+# Told apart by their sizes.  The client asks for the export "in".
+mkdir "$tmp/cwd" "$tmp/cwd/dir"
+cd "$tmp/cwd"
+truncate -s 64K disk
+truncate -s 128K other
+truncate -s 192K dir/in
+truncate -s 256K a=b cache
+mkfifo fifo
+ln -s disk link
+ln -s dir dirlink
+ln -s nowhere dangling
+ln -s loop loop
+size_disk=65536 size_other=131072 size_in=196608
+
+# inherits COMMAND...: with descriptors to be given as fd= and dirfd=.
+inherits ()
+{
+  "$@" 7<>other 8<dir 9<dir
+}
+
+# answers: the size of what is served, or fail.
+answers ()
+{
+  limited nbdinfo --size "nbd+unix:///in?socket=$tmp/sock" 2>/dev/null
+}
+
+# meaning PLUGIN ARGUMENT...: in $meaning, what it serves and how, or "refused".
+meaning ()
+{
+  local size status=0
+
+  : >"$tmp/trace"
+  rm -f "$tmp/none"
+  timeout --foreground -k 1 60 "$NBDKIT" -U "$tmp/none" "$@" --run : \
+    2>"$tmp/log" || status=$?
+  case $status in
+    0) ;;
+    1) meaning=refused; return ;;
+    *) fail "$*: status $status" ;;
+  esac
+
+  # shellcheck disable=SC2054
+  under=(strace -f -qq -o "$tmp/trace" -e trace=fadvise64)
+  start_nbdkit "$@"
+  under=()
+  size=$(answers) || fail "$*: nobody can connect"
+  case $size in
+    "$size_disk") meaning=disk ;;
+    "$size_other") meaning=other ;;
+    "$size_in") meaning=in ;;
+    *) meaning=$size ;;
+  esac
+  head -c "$size" /dev/urandom >"$tmp/data"
+  # Stock holds the last 8 requests back.
+  limited nbdcopy --flush --request-size=4096 \
+    "$tmp/data" "nbd+unix:///in?socket=$tmp/sock" ||
+    fail "$*: cannot be written to"
+  stop_nbdkit
+
+  if grep -q POSIX_FADV_DONTNEED "$tmp/trace"; then
+    meaning+=' none'
+  else
+    meaning+=' default'
+  fi
+  case $(<"$tmp/trace") in
+    *POSIX_FADV_RANDOM*) meaning+=' random' ;;
+    *POSIX_FADV_SEQUENTIAL*) meaning+=' sequential' ;;
+    *) meaning+=' normal' ;;
+  esac
+}
+
+# means MEANING ARGUMENT...: for stock plugins of versions 1.$from to 1.$to.
+# If there is no version to speak of, both agree whatever it is.
+means ()
+{
+  local want=$1
+
+  shift
+  if [ "$minor" -ge "$from" ] && [ "$minor" -le "$to" ]; then
+    inherits meaning "$stock" "$@"
+    [ "$meaning" = "$want" ] ||
+      fail "stock 1.$minor, $*: means $meaning, and not $want as listed here"
+    both=$((both + 1))
+  fi
+  inherits meaning file "$@"
+  [ "$meaning" = "$want" ] || fail "$*: means $meaning, and not $want"
+}
+
+both=0
+
+# ---- nbdkit 1.32 and later ----
+
+from=32 to=9999
+
+# What is served.
+means 'disk default normal' disk
+means 'disk default normal' file=disk
+means 'disk default normal' file=./disk
+means 'disk default normal' file=dir/../disk
+means 'disk default normal' "file=/$tmp//cwd/./disk"
+means 'disk default normal' file=link
+means 'other default normal' file=/proc/self/fd/7
+means '262144 default normal' file=a=b
+means '262144 default normal' ./a=b
+means '262144 default normal' cache
+means 'in default normal' dir=dir
+means 'in default normal' directory=dir
+means 'in default normal' dir=dir/
+means 'in default normal' dir=dirlink
+means 'in default normal' dir=.//dirlink/../dir/.
+means refused
+means refused cache=none
+means refused file=
+means refused dir=
+means refused ''
+means refused file=missing
+means refused file=disk/
+means refused file=dir
+means refused file=fifo
+means refused file=/dev/null
+means refused file=dangling
+means refused file=loop
+means refused dir=missing
+means refused dir=disk
+means refused dir=fifo
+means refused dir=dangling
+means refused a=b
+means refused bogus=1 disk
+means refused Cache=none disk
+means refused FILE=disk
+means refused disk dir=dir
+means refused dir=dir disk
+means refused disk missing
+means refused missing disk
+means refused dir=missing dir=dir
+means refused disk rdelay=1
+means refused disk wdelay=1ms
+
+# How.
+means 'disk default normal' disk cache=default
+means 'disk none normal' disk cache=none
+means 'in none normal' cache=none dir=dir
+means 'disk none normal' disk cache=none cache=none
+means 'disk default normal' disk cache=none cache=default
+means 'disk none normal' cache=default disk cache=none
+means refused disk cache=
+means refused disk cache=NONE
+means refused disk 'cache= none'
+means refused disk cache=true
+means refused disk cache=bogus cache=none
+means refused disk cache=none cache=bogus
+means 'disk default normal' disk fadvise=normal
+means 'disk default random' disk fadvise=random
+means 'disk default sequential' fadvise=sequential disk
+means 'in default random' dir=dir fadvise=random
+means 'disk none random' disk fadvise=random cache=none
+means 'disk default random' disk fadvise=random fadvise=random
+means 'disk default normal' disk fadvise=random fadvise=normal
+means 'disk default random' fadvise=sequential disk fadvise=random
+means refused disk fadvise=
+means refused disk fadvise=Random
+means refused disk fadvise=bogus fadvise=normal
+means refused disk fadvise=normal fadvise=bogus
+
+# ---- until 1.32: repeated, the last one is served; later this is refused ----
+
+from=0 to=33
+
+means 'disk default normal' file=other file=disk
+means 'disk default normal' other file=disk
+means 'other default normal' disk other
+means 'disk none normal' disk cache=none disk
+means 'in default normal' dir=. dir=dir
+means 'in default normal' directory=. dir=dir
+means 'in default normal' dir=. directory=dir
+
+# ---- since 1.34 ----
+
+from=34 to=9999
+
+means 'other default normal' fd=7
+means 'other none random' fd=7 cache=none fadvise=random
+means 'other default normal' fd=0x7
+means 'other default normal' fd=0X7
+means 'other default normal' fd=07
+means 'other default normal' fd=007
+means 'other default normal' 'fd= 7'
+means 'other default normal' fd=+7
+means 'in default normal' dirfd=8
+means 'in default normal' dirfd=010
+means 'in default normal' dirfd=0x8
+means refused fd=
+means refused fd=7x
+means refused 'fd=7 '
+means refused fd=08
+means refused fd=2
+means refused fd=0
+means refused fd=-1
+means refused fd=99
+means refused fd=4294967303
+means refused fd=8
+means refused fd=7 fd=7
+means refused fd=7 dirfd=8
+means refused dirfd=7
+means refused dirfd=8 dirfd=8
+means refused disk fd=7
+means refused fd=7 disk
+means refused dir=dir dirfd=8
+
+# ---- since 1.46: another name for cache=, and they share one switch ----
+
+from=46
+
+pressure=reduce-memory-pressure
+for true in true 1 on yes t y TRUE; do
+  means 'disk none normal' disk "$pressure=$true"
+done
+for false in false 0 off no f n False; do
+  means 'disk default normal' disk cache=none "$pressure=$false"
+done
+means 'disk none normal' disk "$pressure=true" "$pressure=true"
+means 'disk none normal' disk "$pressure=false" "$pressure=true"
+means 'disk default normal' disk "$pressure=true" "$pressure=false"
+means 'disk none normal' disk cache=none "$pressure=true"
+means 'disk none normal' disk cache=default "$pressure=true"
+means 'disk none normal' disk "$pressure=false" cache=none
+means 'disk default normal' disk "$pressure=true" cache=default
+means refused disk "$pressure="
+means refused disk "$pressure=2"
+means refused disk "$pressure=maybe"
+means refused disk "$pressure=none"
+means refused disk "$pressure=maybe" "$pressure=true"
+
+[ "$both" -gt 60 ] || fail "only $both rows were run with the stock plugin"
+
+# ---- when names are looked up ----
+
+# serves SIZE WHEN
+serves ()
+{
+  local size
+
+  size=$(answers) || fail "$plugin, $2: nobody can connect"
+  [ "$size" = "$1" ] || fail "$plugin, $2: serves $size bytes, and not $1"
+}
+
+for plugin in "$stock" file; do
+  # Links once, when the server starts; files whenever a client connects.
+  start_nbdkit "$plugin" link
+  serves $size_disk 'a link'
+  ln -sfn other link
+  serves $size_disk 'a link that points elsewhere now'
+  rm link
+  serves $size_disk 'a link that is gone'
+  truncate -s 320K new
+  mv new disk
+  serves 327680 'another file where the link had pointed to'
+  rm disk
+  ! answers >/dev/null || fail "$plugin: serves a file that is gone"
+  stop_nbdkit
+  truncate -s "$size_disk" disk
+  ln -s disk link
+
+  start_nbdkit "$plugin" dir=dirlink
+  serves $size_in 'a link to a folder'
+  mkdir elsewhere
+  truncate -s 320K elsewhere/in
+  ln -sfn elsewhere dirlink
+  serves $size_in 'a link that points to another folder now'
+  mv dir aside
+  mv elsewhere dir
+  serves 327680 'another folder where the link had pointed to'
+  stop_nbdkit
+  rm -r dir
+  mv aside dir
+  ln -sfn dir dirlink
+
+  # As file servers hold, which give it up when they are told that somebody
+  # else opens the file.
+  truncate -s "$size_disk" leased
+  rm -f held
+  /usr/bin/python3 -c 'import fcntl, os, signal
+fd = os.open("leased", os.O_RDONLY)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+open("held", "w").close()
+signal.sigwait([signal.SIGIO])
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)' &
+  holder=$!
+  pids+=("$holder")
+  eventually 5 test -e held || fail 'no lease'
+  start_nbdkit "$plugin" leased
+  serves $size_disk 'a file that somebody holds a lease of'
+  gone "$holder" || wait "$holder" || fail 'nobody was told of the lease'
+  stop_nbdkit
+
+  # A server in the background leaves the folder it was started in.
+  rm -f "$tmp/pid" "$tmp/sock"
+  "$NBDKIT" -P "$tmp/pid" -U "$tmp/sock" "$plugin" ./link
+  eventually 20 test -s "$tmp/pid" || fail "$plugin: no server"
+  server=$(<"$tmp/pid")
+  serves $size_disk 'a relative name'
+  kill "$server"
+  eventually 20 gone "$server" || fail "$plugin: does not end"
+done

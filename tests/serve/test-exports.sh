@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# With dir= and dirfd=, the exports listed are the regular files and block
+# devices; every other name is refused at once, even that of a FIFO, after which
+# the server serves the good ones as before; and messages have no path.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need nbdinfo nbdcopy cmp mkfifo
+
+dir=$tmp/dir
+mkdir "$dir" "$dir/sub"
+random_file "$dir/good" 10001
+random_file "$tmp/outside" 20002
+truncate -s 1M "$dir/sub/file"
+truncate -s 0 "$dir/empty"
+truncate -s 4096 "$dir/.hidden" "$dir/with space"
+mkfifo "$dir/fifo"
+ln -s ../outside "$dir/link"
+ln -s fifo "$dir/link-to-fifo"
+ln -s sub "$dir/link-to-dir"
+ln -s nothing "$dir/dangling"
+ln -s loop "$dir/loop"
+ln -s /dev/null "$dir/char"
+
+start_nbdkit file "$tmp/outside"
+ln "$tmp/sock" "$dir/socket"
+stop_nbdkit
+
+listed=(.hidden empty good link 'with space')
+if [ "$(id -u)" = 0 ]; then
+  truncate -s 2M "$tmp/backing"
+  attach "$tmp/backing"
+  ln -s "$device" "$dir/block"
+  listed+=(block)
+fi
+printf '%s\n' "${listed[@]}" | LC_ALL=C sort >"$tmp/want"
+
+# size_of EXPORT, its name as part of a URI
+size_of ()
+{
+  timeout --foreground -k 1 60 \
+    nbdinfo --size "nbd+unix:///$1?socket=$tmp/sock" 2>"$tmp/refusal"
+}
+
+# refuses EXPORT
+refuses ()
+{
+  local status=0
+
+  size_of "$1" >/dev/null || status=$?
+  case $status in
+    0) fail "served: $1" ;;
+    124 | 137) fail "hangs: $1" ;;
+  esac
+  [ "$(size_of good)" = 10001 ] || fail "good is no longer served after $1"
+}
+
+x255=$(printf 'x%.0s' {1..255})
+x4080=$(printf "$x255%.0s" {1..16})
+
+# Only what is opened for reading waits for a writer at a FIFO's other end.
+for mode in "dir=$dir" dirfd=7 "-r dir=$dir" '-r dirfd=7'; do
+  readonly=()
+  [[ $mode != -r* ]] || readonly=(-r)
+  start_nbdkit "${readonly[@]}" file "${mode#-r }" cache=none 7<"$dir"
+
+  timeout --foreground -k 1 60 \
+    nbdinfo --list "nbd+unix:///?socket=$tmp/sock" >"$tmp/list" ||
+    fail "$mode: no list of exports"
+  sed -n 's/^export="\(.*\)":$/\1/p' "$tmp/list" |
+    LC_ALL=C sort >"$tmp/got"
+  diff "$tmp/want" "$tmp/got" >&2 || fail "$mode: the list of exports"
+
+  [ "$(size_of empty)" = 0 ] || fail "$mode: empty"
+  [ "$(size_of link)" = 20002 ] || fail "$mode: link"
+  [ "$(size_of with%20space)" = 4096 ] || fail "$mode: with space"
+  [ -z "${device:-}" ] || [ "$(size_of block)" = 2097152 ] ||
+    fail "$mode: block"
+
+  for name in '' . .. / ./good ../outside sub/file good/ "$tmp/outside" \
+    missing "$x255" "${x255}x" "$x4080" sub fifo socket char \
+    dangling loop link-to-dir link-to-fifo; do
+    refuses "${name//\//%2F}"
+  done
+
+  limited nbdcopy "nbd+unix:///good?socket=$tmp/sock" "$tmp/out"
+  same "$dir/good" "$tmp/out"
+  stop_nbdkit
+  rm "$tmp/out"
+done
+
+# A message names what the client asked for, escaped: clients receive it, too,
+# since nbdkit 1.42.  The debug log has the folder.
+for mode in "dir=$dir" dirfd=7; do
+  start_nbdkit -v file "$mode" 7<"$dir"
+  for name in missing fifo x%1B%5B2J; do
+    ! size_of "$name" >/dev/null || fail "$mode: served: $name"
+  done
+  client_start "nbd+unix:///good?socket=$tmp/sock"
+  truncate -s 9000 "$dir/good"
+  ask_any read 9000 1001
+  [[ $answer = error* ]] || fail "$mode: read past the end: $answer"
+  client_stop
+  truncate -s 10001 "$dir/good"
+  stop_nbdkit
+
+  grep ' error: ' "$tmp/log" >"$tmp/errors"
+  for name in missing fifo 'x\\x1b\[2J' good; do
+    grep -q " error: $name: " "$tmp/errors" || fail "$mode: no error of $name"
+  done
+  ! grep -F -e "$tmp" -e dirfd -e $'\e' "$tmp/errors" >&2 ||
+    fail "$mode: an error names more than the client asked for"
+  folder=${mode#dir=} folder=${folder/dirfd=/dirfd }
+  grep -q " debug: export 'missing': in $folder\$" "$tmp/log" ||
+    fail "$mode: the debug log does not name the folder"
+done

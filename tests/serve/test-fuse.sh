@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# On FUSE with the writeback cache, where SEEK_DATA knows nothing of what is in
+# memory only, no hole is told of where a write has completed, by whomever: also
+# not on overlayfs above it.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+
+# holes OFFSET COUNT: of the disk.
+holes ()
+{
+  ask extents "$1" "$2"
+  grep -c ':3$' < <(tr ' ' '\n' <<<"$answer") || :
+}
+
+# writes FILE: a program that writes there and goes on, $program: whoever closes
+# the file has it written back.  The instrument is proven: the kernel finds no
+# data where it has just written.
+writes ()
+{
+  rm -f "$tmp/seen"
+  /usr/bin/python3 -c 'import os, signal, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+os.pwrite(fd, b"data" * 16384, 1 << 20)
+try:
+    os.lseek(fd, 0, os.SEEK_DATA)
+    print("found", flush=True)
+except OSError:
+    print("missed", flush=True)
+signal.pause()' "$1" >"$tmp/seen" &
+  program=$!
+  pids+=("$program")
+  eventually 5 test -s "$tmp/seen" || fail 'no program'
+  [ "$(<"$tmp/seen")" = missed ] ||
+    skip 'this kernel writes back before it looks for data'
+}
+
+for cache in default none; do
+  # shellcheck disable=SC2119
+  fuse_disk
+  writes "$tmp/disk"
+
+  start_nbdkit file "$tmp/disk" cache=$cache
+  client_start "$uri"
+  ask write 8M 64K
+  [ "$(holes 1M 64K)" = 0 ] || fail "$cache: a program's write is a hole"
+  [ "$(holes 8M 64K)" = 0 ] || fail "$cache: a client's write is a hole"
+  ask read 8M 64K
+  client_stop
+  stop_nbdkit
+  kill "$program"
+  eventually 5 gone "$program" || fail 'the program does not end'
+  umount "$tmp/disk"
+done
+
+# Overlayfs whose upper layer is such a file system: its magic is another, and
+# so is that of a file until it is written for the first time.
+mkdir "$tmp/backing.d" "$tmp/fuse" "$tmp/lower" "$tmp/overlay"
+mounts+=("$tmp/fuse" "$tmp/overlay")
+truncate -s 64M "$tmp/lower/disk"
+/usr/bin/python3 "$srcdir/lib/fuse-folder.py" "$tmp/backing.d" "$tmp/fuse" &
+under_pids+=($!)
+eventually 5 mountpoint -q "$tmp/fuse" || fail 'the folder is not mounted'
+mkdir "$tmp/fuse/upper" "$tmp/fuse/work"
+mount -t overlay -o \
+  "lowerdir=$tmp/lower,upperdir=$tmp/fuse/upper,workdir=$tmp/fuse/work" \
+  none "$tmp/overlay" ||
+  skip 'this kernel has no overlayfs, or accepts no FUSE as its upper layer'
+start_nbdkit -r file "$tmp/overlay/disk"
+client_start "$uri"
+[ "$(holes 0 64M)" = 1 ] || fail 'overlayfs: no hole in the lower layer'
+writes "$tmp/overlay/disk"
+[ "$(holes 1M 64K)" = 0 ] || fail "overlayfs: a program's write is a hole"
+client_stop
+stop_nbdkit

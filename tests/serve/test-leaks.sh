@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# A thousand connections, opened, used and closed, leave the server with the
+# descriptors, threads and (but for a little) memory that it had.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+
+descriptors ()
+{
+  find "/proc/$server/fd" -mindepth 1 | wc -l
+}
+
+threads ()
+{
+  find "/proc/$server/task" -mindepth 1 -maxdepth 1 | wc -l
+}
+
+kilobytes ()
+{
+  sed -n 's/^VmRSS:[^0-9]*\([0-9]*\) kB$/\1/p' "/proc/$server/status"
+}
+
+no_more_than ()
+{
+  [ "$("$1")" -le "$2" ]
+}
+
+# unchanged ARGUMENT... -- URI...
+unchanged ()
+{
+  local arguments=() fds tasks before after
+
+  while [ "$1" != -- ]; do arguments+=("$1"); shift; done
+  shift
+  start_nbdkit file "${arguments[@]}"
+  # Before anything was opened, then after what is kept has been made.
+  fds=$(descriptors)
+  limited "$builddir/lib/open-close" 200 "$@"
+  eventually 5 no_more_than descriptors "$fds" ||
+    fail "${arguments[*]}: $(descriptors) descriptors, were $fds"
+  sleep 1.2                     # until a thread that was idle may be gone
+  tasks=$(threads)
+  before=$(kilobytes)
+  limited "$builddir/lib/open-close" 1000 "$@"
+  eventually 5 no_more_than descriptors "$fds" ||
+    fail "${arguments[*]}: $(descriptors) descriptors, were $fds"
+  eventually 5 no_more_than threads "$tasks" ||
+    fail "${arguments[*]}: $(threads) threads, were $tasks"
+  after=$(kilobytes)
+  [ "$after" -le $((before + 1024)) ] ||
+    fail "${arguments[*]}: $after kB of memory, were $before"
+  stop_nbdkit
+}
+
+mkdir "$tmp/dir"
+truncate -s 1M "$tmp/dir/a" "$tmp/dir/b" "$tmp/dir/c"
+at=nbd+unix://
+socket="socket=$tmp/sock"
+
+for cache in default none; do
+  unchanged "$tmp/dir/a" "cache=$cache" -- "$at/?$socket"
+done
+unchanged "dir=$tmp/dir" cache=none -- \
+  "$at/a?$socket" "$at/b?$socket" "$at/c?$socket"
+unchanged fd=7 cache=none -- "$at/?$socket" 7<>"$tmp/dir/a"
+unchanged dirfd=7 cache=none -- \
+  "$at/a?$socket" "$at/b?$socket" "$at/c?$socket" 7<"$tmp/dir"

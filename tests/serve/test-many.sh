@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# A folder of 1,000 exports: all are listed, visited by 16 clients at a time,
+# and held open at once, for two descriptors and no thread each more than the
+# connections themselves need; and nothing is left when they have gone.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need nbdinfo
+
+exports=1000
+# Six descriptors an export, in the server; two in the client.
+ulimit -n 10000 2>/dev/null || exports=$(($(ulimit -n) / 10))
+
+entries ()
+{
+  find "/proc/$server/$1" -mindepth 1 -maxdepth 1 | wc -l
+}
+
+no_more_than ()
+{
+  [ "$(entries "$1")" -le "$2" ]
+}
+
+# check ENTRIES MOST: of /proc/PID/ENTRIES.  A disk's own thread comes for a
+# moment, to empty what has just been read.
+check ()
+{
+  eventually 10 no_more_than "$1" "$2" ||
+    fail "$exports connections: $(entries "$1") in $1, not $2 at most"
+}
+
+mkdir "$tmp/dir"
+names=()
+for ((i = 0; i < exports; i++)); do
+  names+=("$i")
+  printf '%8192s' "$i" >"$tmp/dir/$i"
+done
+start_nbdkit --threads 2 file "dir=$tmp/dir" cache=none
+fds=$(entries fd)
+
+listed=$(nbdinfo --list "$uri" | grep -c '^export=') ||
+  fail 'cannot list the exports'
+[ "$listed" = "$exports" ] || fail "$listed of $exports exports are listed"
+
+timeout --foreground 120 "$builddir/lib/storm" visit 16 2 "$tmp/sock" \
+  "${names[@]}" >/dev/null || fail 'visiting'
+
+# A socket, its file, two pipe ends of nbdkit's; the evictor's, and the
+# connection's for direct reads.  Three threads of nbdkit's; the main one, and one
+# of a sanitizer.
+mkfifo "$tmp/go"
+"$builddir/lib/storm" stay "$exports" "$tmp/sock" "${names[@]}" \
+  <"$tmp/go" >"$tmp/ready" &
+client=$!
+pids+=("$client")
+exec 9>"$tmp/go"
+eventually 60 grep -q ready "$tmp/ready" || fail 'staying'
+check fd $((fds + 6 * exports))
+check task $((3 * exports + 2))
+for i in 0 $((exports - 1)); do
+  empty_soon "$tmp/dir/$i" 'while its client stays'
+done
+exec 9>&-
+wait "$client" || fail 'leaving'
+
+eventually 30 no_more_than fd "$fds" ||
+  fail "$(entries fd) descriptors, were $fds"
+stop_nbdkit

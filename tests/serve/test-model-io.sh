@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Tens of thousands of random reads, writes, zeroes, trims and flushes, checked
+# against a model: through libnbd on one and four connections, and through a
+# file that nbdfuse shows; in every cache mode, with rings so small that
+# windows are evicted all the time; and on file systems where zero and trim, or
+# the page cache, work in other ways: overlayfs, ext3 and NTFS by FUSE.
+#
+# OPERATIONS=1000000 SEED=7 in the environment make it longer and different.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need cmp
+
+operations=${OPERATIONS:-60000}
+seed=${SEED:-1}
+disk="$tmp/disk"
+
+# model_io SHARE WAY...: one share of all operations.
+model_io ()
+{
+  timeout --foreground -k 5 3600 "$builddir/lib/model-io" $((operations / $1)) \
+    "$seed" "$tmp/model" "${@:2}" || fail "SEED=$seed, ${*:2}, $cache, $disk"
+}
+
+# serve: a new disk.
+serve ()
+{
+  local arguments=(file "$disk" "cache=$cache")
+
+  [ "$cache" = default ] ||
+    arguments+=(cache-windows=3 cache-window-size=128K)
+  rm -f "$disk"
+  truncate -s $((8 * 1048576 + 1234)) "$disk"
+  start_nbdkit "${arguments[@]}"
+}
+
+# through_nbd SHARE CONNECTIONS
+through_nbd ()
+{
+  serve
+  model_io "$1" nbd "$uri" "$2"
+  stop_nbdkit
+  same "$tmp/model" "$disk"
+}
+
+for cache in none preserve default; do
+  through_nbd 8 1
+  through_nbd 8 4
+done
+
+if [ "$(id -u)" != 0 ] || [ ! -e /dev/fuse ]; then
+  lacks 'needs FUSE'
+fi
+need nbdfuse fusermount3
+mkdir "$tmp/fuse"
+for cache in none default; do
+  serve
+  mounts+=("$tmp/fuse")
+  nbdfuse "$tmp/fuse/disk" "$uri" 2>"$tmp/fuse.log" &
+  fuse=$!
+  under_pids+=("$fuse")
+  eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
+  model_io 8 file "$tmp/fuse/disk"
+  eventually 5 fusermount3 -u "$tmp/fuse" || fail 'cannot unmount'
+  if ! eventually 5 gone "$fuse"; then
+    waits_where "$fuse"
+    waits_where "$server"
+    fail 'nbdfuse does not end'
+  fi
+  stop_nbdkit
+  same "$tmp/model" "$disk"
+done
+
+# other FOLDER: on the file system that is mounted there.
+other ()
+{
+  disk="$1/disk"
+  for cache in none default; do through_nbd 16 4; done
+}
+
+mkdir "$tmp/lower" "$tmp/upper" "$tmp/work" "$tmp/overlay" "$tmp/ntfs"
+mounts+=("$tmp/overlay")
+mount -t overlay -o "lowerdir=$tmp/lower,upperdir=$tmp/upper,workdir=$tmp/work" \
+  overlay "$tmp/overlay" || lacks 'needs overlayfs'
+other "$tmp/overlay"
+
+mounted ext3 64M
+other "$mounted"
+
+need mkntfs ntfs-3g
+truncate -s 64M "$tmp/ntfs.img"
+mkntfs -q -F -f "$tmp/ntfs.img" >/dev/null 2>&1 || fail mkntfs
+mounts+=("$tmp/ntfs")
+ntfs-3g "$tmp/ntfs.img" "$tmp/ntfs"
+other "$tmp/ntfs"

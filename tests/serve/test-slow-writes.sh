@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Block status does not call a hole what a long write put into preallocated
+# blocks, although it was asked while that was in progress: on five file
+# systems, of which overlayfs has no instrument that could confirm a hole.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+python=/usr/bin/python3         # the one that Debian's libnbd is for
+"$python" -c 'import nbd' 2>/dev/null || lacks 'needs libnbd for Python'
+
+# on FOLDER
+on ()
+{
+  timeout --foreground -k 5 300 "$python" "$srcdir/serve/slow-writes.py" "$NBDKIT" \
+    "${ROUNDS:-20}" "$1/disk" >&2 || fail "$1"
+}
+
+on "$tmp"
+for type in xfs btrfs; do
+  mounted $type 512M
+  on "$mounted"
+  umount "$mounted"
+done
+for type in ext4 xfs; do
+  overlay $type 510M
+  on "$mounted"
+  umount "$mounted"
+done

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Block status never says hole where something was written before, by whomever
+# and however: through the same connection, another, another server, or by a
+# program on the same machine; on six file systems, while the server remembers
+# where the holes were.
+#
+# ROUNDS=3200 SEED=7 in the environment make it longer (100,000 questions on
+# each file system) and different.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+
+files=()
+for i in {1..32}; do files+=("$i"); done
+
+# on FOLDER: two servers of the same files.
+on ()
+{
+  local i other
+
+  for i in "${files[@]}"; do truncate -s 64M "$1/$i"; done
+  start_nbdkit file "dir=$1" cache=none
+  mv "$tmp/sock" "$tmp/other"
+  other=$job
+  start_nbdkit file "dir=$1"
+  timeout --foreground -k 5 7200 "$builddir/lib/stale-map" "${ROUNDS:-40}" \
+    "${SEED:-1}" "$tmp/sock" "$tmp/other" "$1" "${files[@]}" ||
+    fail "$1: SEED=${SEED:-1}"
+  stop_nbdkit
+  kill "$other"
+  eventually 20 gone "$other" || fail 'the other server does not end'
+}
+
+mkdir "$tmp/tmpfs" "$tmp/here"
+mounts+=("$tmp/tmpfs")
+mount -t tmpfs -o size=3G none "$tmp/tmpfs"
+on "$tmp/tmpfs"
+umount "$tmp/tmpfs"
+on "$tmp/here"
+for type in xfs btrfs; do
+  mounted $type 3G
+  on "$mounted"
+  umount "$mounted"
+done
+# Here the kernel counts no page in memory, and says that what is about to be
+# stored in blocks that were allocated is not.
+for type in ext4 xfs; do
+  overlay $type 2G
+  on "$mounted"
+  umount "$mounted"
+done

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# symlinks= says how far a symbolic link in a folder leads, for opening and for
+# listing; and a file that is swapped for a link or a FIFO while it is being
+# opened is not a way around it.  Links in a folder work with the cow filter.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need cachestats nbdcopy nbdinfo mkfifo
+
+opens=${OPENS:-500}  # in each race
+
+dir=$tmp/dir
+mkdir "$dir" "$dir/sub"
+printf 'good, %0100d' 1 >"$dir/good"
+printf 'secret, %0100d' 1 >"$tmp/secret"
+cp "$dir/good" "$dir/sub/deep"
+ln -s good "$dir/inside"
+ln -s sub/deep "$dir/deep"
+ln -s sub/../good "$dir/around"
+ln -s ../secret "$dir/outside"
+ln -s "$dir/good" "$dir/absolute"
+ln -s outside "$dir/twice"
+ln -s /proc/self/fd/0 "$dir/magic"
+ln -s loop "$dir/loop"
+ln -s nothing "$dir/dangling"
+
+# serves EXPORT...: these, and no others.
+serves ()
+{
+  local name status
+
+  timeout --foreground -k 1 60 nbdinfo --list "$uri" >"$tmp/list" ||
+    fail "$mode: no list"
+  sed -n 's/^export="\(.*\)":$/\1/p' "$tmp/list" | LC_ALL=C sort >"$tmp/got"
+  printf '%s\n' "$@" | LC_ALL=C sort | diff - "$tmp/got" >&2 ||
+    fail "$mode: it lists something else"
+
+  for name in good inside deep around outside absolute twice magic loop \
+    dangling; do
+    status=0
+    timeout --foreground -k 1 60 nbdinfo --size \
+      "nbd+unix:///$name?socket=$tmp/sock" >/dev/null 2>&1 || status=$?
+    case " $* " in
+      *" $name "*) [ $status = 0 ] || fail "$mode: refuses $name" ;;
+      *) [ $status = 1 ] || fail "$mode: serves $name: $status" ;;
+    esac
+  done
+}
+
+# races OTHER: which is swapped with dir/good.
+races ()
+{
+  local counts
+
+  counts=$(limited \
+    "$builddir/lib/swap-race" "$tmp/sock" "$dir/good" "$1" "$opens") ||
+    fail "$mode: swapping with $1"
+  [[ $counts =~ ^served=([0-9]+)\ refused=([0-9]+)$ ]] || fail "$counts"
+  if [ "${BASH_REMATCH[1]}" = 0 ] || [ "${BASH_REMATCH[2]}" = 0 ]; then
+    fail "$mode: no race with $1: $counts"
+  fi
+}
+
+mkfifo "$tmp/fifo"
+ln -s "$tmp/secret" "$tmp/link"
+for mode in "dir=$dir" dirfd=7; do
+  start_nbdkit file "$mode" 7<"$dir"
+  serves good inside deep around outside absolute twice
+  races "$tmp/fifo"
+  stop_nbdkit
+
+  start_nbdkit file "$mode" symlinks=beneath 7<"$dir"
+  serves good inside deep around
+  grep -q "outside: is a symbolic link out of the folder" "$tmp/log" ||
+    fail "$mode: beneath does not say why"
+  races "$tmp/link"
+  races "$tmp/fifo"
+  stop_nbdkit
+
+  start_nbdkit -r file "$mode" symlinks=refuse 7<"$dir"
+  serves good
+  grep -q "inside: is a symbolic link, which symlinks=refuse" "$tmp/log" ||
+    fail "$mode: refuse does not say why"
+  races "$tmp/link"
+  races "$tmp/fifo"
+  stop_nbdkit
+done
+
+# A folder that is itself a link was named by who runs the server.
+ln -s dir "$tmp/folder"
+mode='a link to the folder'
+start_nbdkit file "dir=$tmp/folder" symlinks=refuse
+serves good
+stop_nbdkit
+
+# virt-v2v since 2.13.1 has the disks of its source served like this.
+mode='links through the cow filter'
+rm -r "$dir"
+mkdir "$dir"
+random_file "$tmp/disk" 8M
+ln -s "$tmp/disk" "$dir/sda"
+cp "$tmp/disk" "$tmp/before"
+drop "$tmp/disk"
+start_nbdkit --filter=cow file "dir=$dir" reduce-memory-pressure=on
+export_uri="nbd+unix:///sda?socket=$tmp/sock"
+limited nbdcopy "$export_uri" "$tmp/copy" || fail "$mode: it does not read"
+same "$tmp/before" "$tmp/copy"
+client_start "$export_uri"
+ask write 1M 64K
+ask flush
+ask read 1M 64K
+client_stop
+empty_soon "$tmp/disk" "$mode"
+stop_nbdkit
+same "$tmp/before" "$tmp/disk"

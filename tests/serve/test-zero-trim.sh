@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Zero and trim, on a file and on loop devices with sectors of 512 and 4096
+# bytes, leave the right bytes: with and without a hole allowed, FAST_ZERO and
+# FUA, aligned and not.  Where a hole is allowed the blocks are freed; where it
+# is not they stay, or are allocated.  Only parts of sectors are written.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need cmp
+
+backing=$tmp/disk
+size=$((16 * 1048576))
+
+# allocated: bytes that the file uses on the disk below.
+allocated ()
+{
+  sync "$backing"
+  echo $(($(stat -c %b "$backing") * 512))
+}
+
+# Requests of every kind, each followed by a look at all the bytes.
+bytes ()
+{
+  local at count verb flags
+
+  ask write 0 "$size"
+  for at in 0 4096 512 65537 1048575 3000000; do
+    for count in 512 4096 1 65536 100003 1048576; do
+      for verb in 'zero:' 'zero:nohole' 'zero:fua' 'zero:nohole fua' \
+        'zero:fast' 'zero:fast nohole fua' 'trim:' 'trim:fua'; do
+        flags=${verb#*:}
+        ask_any "${verb%%:*}" "$at" "$count" "$flags"
+        case $verb-$answer in
+          *fast*-error\ E*NOTSUP*) ;;
+          *-ok) ;;
+          *) fail "$verb $at $count: $answer" ;;
+        esac
+      done
+      ask read 0 5M
+      ask write "$at" "$count"
+    done
+  done
+  ask zero $((size - 4095)) 4095
+  ask trim $((size - 100000)) 100000
+  ask read 0 "$size"
+}
+
+# blocks TARGET
+blocks ()
+{
+  local before after
+
+  ask write 0 "$size"
+  ask flush
+  before=$(allocated)
+
+  ask zero 2M 1M nohole
+  ask flush
+  after=$(allocated)
+  [ "$after" -ge "$before" ] || fail "zero nohole freed blocks of $1"
+
+  ask zero 4M 2M
+  ask flush
+  after=$(allocated)
+  [ $((before - after)) -ge 2000000 ] || fail "zero freed nothing of $1"
+
+  before=$after
+  ask trim 8M 2M
+  ask flush
+  after=$(allocated)
+  [ $((before - after)) -ge 2000000 ] || fail "trim freed nothing of $1"
+
+  before=$after
+  ask zero 8M 2M nohole
+  ask flush
+  after=$(allocated)
+  [ $((after - before)) -ge 2000000 ] ||
+    fail "zero nohole allocated nothing in a hole of $1"
+  ask read 0 "$size"
+}
+
+# exercise TARGET
+exercise ()
+{
+  local cache
+
+  for cache in default none; do
+    start_nbdkit file "$1" "cache=$cache"
+    client_start "$uri"
+    bytes
+    blocks "$1"
+    ask save "$tmp/model"
+    client_stop
+    stop_nbdkit
+    same "$tmp/model" "$1"
+  done
+}
+
+truncate -s "$size" "$backing"
+exercise "$backing"
+
+# On a file that can be punched, FAST_ZERO has no reason to refuse.
+start_nbdkit file "$backing" cache=none
+client_start "$uri"
+ask zero 0 1M fast
+ask zero 1M 1M fast nohole
+client_stop
+stop_nbdkit
+
+need_root
+need losetup
+attach "$backing"
+exercise "$device"
+losetup -d "$device"
+attach "$backing" --sector-size 4096
+exercise "$device"
+
+start_nbdkit -v -D file.zero=1 file "$device" cache=none
+client_start "$uri"
+ask zero 5000 1000000
+client_stop
+stop_nbdkit
+for line in 'punching a hole: 995328 bytes at offset 8192' \
+  'writing: 3192 bytes at offset 5000' \
+  'writing: 1480 bytes at offset 1003520'; do
+  grep -q "zero: $line$" "$tmp/log" || fail "not as it should: $line"
+done

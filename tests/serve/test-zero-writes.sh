@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# Where the file system has no way to zero, or not for this range, zeroes are
+# written: to the last byte of ranges longer than 64 MiB, which nbdkit before
+# 1.44.1 does not do itself; and nothing beside them.  NTFS by FUSE has none,
+# ext3 few, and on the others they are refused.  The pages of it are dropped,
+# FUA syncs once, a full disk is told of, and only a request that must be fast
+# is refused.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+need strace cmp mkfs.ext3 mkfs.ext4 mkntfs ntfs-3g
+[ -e /dev/fuse ] || lacks 'needs FUSE'
+strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+# LeakSanitizer is a debugger too, and there can only be one.
+export ASAN_OPTIONS=detect_leaks=0
+
+size=$((150 * 1048576 + 12345))
+
+# refused CALL ERROR[:when=NUMBER]: the server's, from now on.
+refused ()
+{
+  # shellcheck disable=SC2054
+  under=(strace -f -qq -o "$tmp/trace" -e "trace=$1,fdatasync"
+    -e "inject=$1:error=$2")
+}
+
+# serve FILE CACHE: one thread, so that strace can count its calls.
+serve ()
+{
+  start_nbdkit -t 1 -v -D file.zero=1 file "$1" "cache=$2"
+  client_start "$uri"
+}
+
+# served FILE CACHE: what was served is right, and none of it in memory.
+served ()
+{
+  ask save "$tmp/model"
+  client_stop
+  stop_nbdkit
+  [ "$2" = default ] || empty_now "$1" "cache=$2, end"
+  same "$tmp/model" "$1"
+  rm "$tmp/model"
+}
+
+# refuses_fast REQUEST...
+refuses_fast ()
+{
+  ask_any "$@"
+  [[ $answer = error\ E*NOTSUP* ]] || fail "$*: $answer"
+}
+
+# syncs: calls of fdatasync so far.
+syncs ()
+{
+  grep -c 'fdatasync(' "$tmp/trace" || :
+}
+
+# old_bytes: everywhere.
+old_bytes ()
+{
+  local i
+
+  for i in 0 50 100; do ask write "${i}M" 50M; done
+  ask write 150M 12345
+  ask flush
+}
+
+# exercise FOLDER CACHE
+exercise ()
+{
+  local disk="$1/disk" before
+
+  say "$1, cache=$2"
+  truncate -s "$size" "$disk"
+  serve "$disk" "$2"
+  old_bytes
+  ask zero 1000001 130000003
+  ask zero 141000000 1 fua
+  ask zero $((size - 10000001)) 10000001 nohole
+  ask flush
+  [ "$2" = default ] || empty_soon "$disk" "$1, cache=$2, flush"
+  if [ ${#under[@]} -gt 0 ]; then
+    before=$(syncs)
+    ask zero 3M 70M fua
+    [ $(($(syncs) - before)) = 1 ] || fail "$1: zero with FUA syncs otherwise"
+    refuses_fast zero 2000000 3000000 fast nohole
+    refuses_fast zero 2000000 3000000 fast
+  fi
+  ask trim 4M 1M
+  served "$disk" "$2"
+  grep -q 'zero: writing: .* bytes' "$tmp/log" || fail "$1: what wrote zeroes?"
+  rm "$disk"
+}
+
+mkdir "$tmp/plain" "$tmp/ntfs"
+refused fallocate EOPNOTSUPP
+for cache in none preserve default; do
+  exercise "$tmp/plain" $cache
+done
+
+# What is refused for this range is done for the next one.
+refused fallocate EINVAL:when=1
+truncate -s 8M "$tmp/plain/disk"
+serve "$tmp/plain/disk" none
+ask write 0 8M
+ask zero 1M 2M
+ask zero 5M 2M
+served "$tmp/plain/disk" none
+[ "$(grep -c 'zero: writing: ' "$tmp/log")" = 0 ] || fail 'EINVAL: one method'
+[ "$(grep -c 'zero: punching a hole: .* bytes at offset 5242880$' \
+  "$tmp/log")" = 1 ] || fail 'EINVAL: not tried again'
+
+# A full disk.
+mounted ext4 48M
+refused fallocate EOPNOTSUPP
+for cache in none default; do
+  truncate -s 96M "$mounted/disk"
+  serve "$mounted/disk" $cache
+  ask write 90M 1M
+  ask_any zero 0 90M
+  [[ $answer = 'error ENOSPC'* ]] || fail "cache=$cache, full disk: $answer"
+  grep -q 'disk: writing [0-9]* bytes at offset [0-9]*: No space' "$tmp/log" ||
+    fail "cache=$cache, full disk: the log does not say where"
+  ask_any zero 0 90M fua
+  [[ $answer = 'error ENOSPC'* ]] || fail "cache=$cache, FUA: $answer"
+  ask read 90M 1M
+  client_stop
+  stop_nbdkit
+  rm "$mounted/disk"
+done
+
+# ext3 can make holes, but not fill them.
+under=()
+mounted ext3 300M
+for cache in none default; do
+  exercise "$mounted" $cache
+done
+truncate -s 8M "$mounted/disk"
+refused fallocate ENOSPC:when=3
+serve "$mounted/disk" none
+ask write 0 8M
+ask flush
+ask_any zero 1M 2M nohole   # zeroes blocks, punches, allocates
+[[ $answer = 'error ENOSPC'* ]] || fail "no space to allocate: $answer"
+ask zero 1M 2M nohole
+ask zero 3M 2M
+ask zero 5M 2M
+ask zero 4M 2M nohole
+served "$mounted/disk" none
+sync "$mounted/disk"
+[ $(($(stat -c %b "$mounted/disk") * 512)) -ge $((6 * 1048576)) ] ||
+  fail 'ext3: zero without holes left some'
+
+under=()
+truncate -s 400M "$tmp/ntfs.img"
+mkntfs -q -F -f "$tmp/ntfs.img" >/dev/null 2>&1 || fail mkntfs
+mounts+=("$tmp/ntfs")
+ntfs-3g "$tmp/ntfs.img" "$tmp/ntfs"
+for cache in none default; do
+  exercise "$tmp/ntfs" $cache
+done

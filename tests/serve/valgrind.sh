@@ -1,0 +1,86 @@
+# What test-valgrind.sh and test-helgrind.sh have in common: the server under a
+# tool of valgrind, while clients make every kind of request.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need valgrind nbdcopy nbdinfo
+
+# The server itself, not the script that starts it.
+binary=$("$NBDKIT" --dump-config | sed -n 's/^binary=//p')
+plugin=$("$NBDKIT" file --dump-plugin | sed -n 's/^path=//p')
+[ -x "$binary" ] || fail 'no nbdkit to run'
+[ -f "$plugin" ] || fail 'no plugin to run'
+NBDKIT=$binary
+under=(valgrind --quiet --error-exitcode=119 --keep-debuginfo=yes
+  "--log-file=$tmp/valgrind")
+
+# What valgrind says of the program begins with "==", of itself with "--".
+# clean ARGUMENT...: serve with these while $exercise runs.
+clean ()
+{
+  start_nbdkit "$plugin" "$@"
+  "$exercise"
+  kill "$server"
+  eventually 60 gone "$job" || fail 'the server does not end'
+  status=0
+  wait "$job" || status=$?
+  pids=()
+  if [ "$status" != 0 ] || grep -q '^==' "$tmp/valgrind"; then
+    cat "$tmp/valgrind" >&2
+    fail "status $status: $*"
+  fi
+}
+
+requests ()
+{
+  local i
+
+  client_start "$uri"
+  ask write 0 2M
+  for i in {1..40}; do ask write $((3000000 + i * 9001)) 4097; done
+  ask write 4096 4096 fua
+  ask zero 1000 300000
+  ask zero 5000 4096 nohole fua
+  ask trim 1M 64K
+  ask extents 0 4M
+  ask cache 0 1M
+  ask flush
+  ask write 0 100000
+  ask read 0 1M
+  client_stop
+  limited "$builddir/lib/open-close" 20 "$uri"
+  limited nbdcopy --flush --connections=4 "$tmp/src" "$uri"
+}
+
+named ()
+{
+  local name
+
+  for name in a b missing a b; do
+    limited "$builddir/lib/open-close" 5 \
+      "nbd+unix:///$name?socket=$tmp/sock" 2>/dev/null ||
+      [ "$name" = missing ] || fail "$name"
+  done
+  limited nbdinfo --list "$uri" >/dev/null
+}
+
+mkdir "$tmp/dir"
+truncate -s 4M "$tmp/dir/a"
+truncate -s 1M "$tmp/dir/b"
+random_file "$tmp/src" 4M
+
+# all_clean: every exercise.
+all_clean ()
+{
+  exercise=requests
+  clean "$tmp/dir/a" cache=none cache-windows=2 cache-window-size=64K
+  rm "$tmp/dir/a"
+  truncate -s 4M "$tmp/dir/a"
+  clean "$tmp/dir/a" cache=default
+  exercise=named
+  clean "dir=$tmp/dir" cache=none
+}
