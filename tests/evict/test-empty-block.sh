@@ -7,7 +7,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=empty-cache.sh
-. "${srcdir:-.}/empty-cache.sh" || exit
+. "${srcdir:-.}/evict/empty-cache.sh" || exit
 
 need_root
 need losetup blockdev

@@ -7,7 +7,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=empty-cache.sh
-. "${srcdir:-.}/empty-cache.sh" || exit
+. "${srcdir:-.}/evict/empty-cache.sh" || exit
 
 mounted xfs 320M
 truncate -s $((33 * 1048576 + 1234)) "$mounted/disk"

@@ -8,7 +8,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=read-cache.sh
-. "${srcdir:-.}/read-cache.sh" || exit
+. "${srcdir:-.}/evict/read-cache.sh" || exit
 need jq
 
 size=$((256 * 1048576))

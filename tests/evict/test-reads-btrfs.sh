@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# With cache=none, reading a file on XFS leaves no page cached, cold or warm,
+# With cache=none, reading a file on btrfs leaves no page cached, cold or warm,
 # and few are while it runs.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=read-cache.sh
-. "${srcdir:-.}/read-cache.sh" || exit
+. "${srcdir:-.}/evict/read-cache.sh" || exit
 
-mounted xfs 320M
+mounted btrfs 1G
 reads_leave_nothing "$mounted/disk"

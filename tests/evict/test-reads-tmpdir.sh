@@ -6,6 +6,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=read-cache.sh
-. "${srcdir:-.}/read-cache.sh" || exit
+. "${srcdir:-.}/evict/read-cache.sh" || exit
 
 reads_leave_nothing "$tmp/disk"

@@ -7,7 +7,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=empty-cache.sh
-. "${srcdir:-.}/empty-cache.sh" || exit
+. "${srcdir:-.}/evict/empty-cache.sh" || exit
 
 truncate -s $((33 * 1048576 + 1234)) "$tmp/disk"
 stays_empty "$tmp/disk"
