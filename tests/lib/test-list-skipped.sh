@@ -21,17 +21,17 @@ listed ()
     fail "list-skipped.sh: status $?"
 }
 
-mkdir "$tmp/faults"
+mkdir "$tmp/errors"
 result a.sh SKIP 'some output' 'SKIP: needs root'
 result b.sh PASS 'SKIP: needs root'
-result faults/c.sh SKIP 'SKIP: needs root'
+result errors/c.sh SKIP 'SKIP: needs root'
 result d.sh SKIP 'SKIP: needs the program fio'
 result e.sh SKIP 'nothing'
 
 listed b.sh
 [ ! -s "$tmp/out" ] || fail "lists what passed: $(<"$tmp/out")"
-listed a.sh b.sh faults/c.sh d.sh e.sh
-for line in 'Tests that were skipped: 4' '  needs root: a.sh faults/c.sh' \
+listed a.sh b.sh errors/c.sh d.sh e.sh
+for line in 'Tests that were skipped: 4' '  needs root: a.sh errors/c.sh' \
   '  needs the program fio: d.sh' '  no reason, see e.sh.log: e.sh'; do
   grep -qx -- "$line" "$tmp/out" || fail "no line \"$line\": $(<"$tmp/out")"
 done

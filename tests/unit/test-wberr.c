@@ -1,5 +1,5 @@
 /* Proves what wberr.h promises about which flush fails for which error, where
- * the kernel reports an error to one caller only; faults/test-faults.sh does so
+ * the kernel reports an error to one caller only; errors/test-faults.sh does so
  * with real errors.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors

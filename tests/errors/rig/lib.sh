@@ -1,0 +1,270 @@
+# The fault rig's disk, for the scripts here: a loop device on a file that
+# nbdfuse shows of a disk in memory that refuses writes on demand (see
+# faulty-plugin.c), with a file system on it.
+#
+#   file system ─▶ loop device ─▶ nbdfuse ─▶ nbdkit ─▶ faulty-plugin
+#
+# The loop device uses direct I/O: there is no page cache below the file
+# system's own, so what the file system wrote was written.
+#
+# It is taken down from the top, and the disk accepts writes again before, so
+# that nothing waits for a layer that is gone.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+srcdir=${srcdir:-$here/../..}
+builddir=${builddir:-$srcdir}
+NBDKIT=${NBDKIT:-$builddir/../nbdkit}
+
+# shellcheck source=../../lib/lib.sh
+. "$srcdir/lib/lib.sh" || exit
+
+history="$builddir/errors/rig/history"
+faulty="$builddir/errors/rig/.libs/nbdkit-faulty-plugin.so"
+control="$tmp/control"
+disk_pid=
+fuse_pid=
+mnt="$tmp/mnt"          # where the file system is mounted
+below="$tmp/below"      # what is below it, if it is an overlay
+real=$mnt               # where the files really are
+mount_options=()        # of the file system that is on the disk
+ours=$NBDKIT            # the nbdkit that has the plugin
+stock=${NBDKIT_SYSTEM:-nbdkit} # the first one in the PATH
+mkdir "$mnt" "$below"
+
+# disk_says LETTER: which writes the disk refuses, see control.h.
+disk_says ()
+{
+  [ -e "$control" ] || return 0 # a disk of another kind
+  printf '%s\0' "$1" | dd of="$control" conv=notrunc status=none
+}
+
+disk_is_up ()
+{
+  [ -s "$tmp/fuse.pid" ] || gone "$fuse_pid"
+}
+
+# disk_up SIZE: afterwards $device is the disk.
+disk_up ()
+{
+  [ -x "$history" ] || lacks "needs $history: set builddir, make check TESTS="
+  truncate -s 5M "$control"
+  disk_says -
+  plugin_up "$faulty" "size=$1" "control=$control"
+}
+
+# plugin_up PLUGIN [ARGUMENT...]: afterwards $device is the disk that this nbdkit
+# plugin serves.
+plugin_up ()
+{
+  need_root
+  need nbdfuse losetup fusermount3
+  [ -e /dev/fuse ] || lacks "needs FUSE"
+  [ -e "$1" ] || lacks "needs $1: make check TESTS="
+
+  mkdir "$tmp/fuse"
+  # In sessions of their own: Ctrl-C is for this script, which takes them
+  # down in order.  The system's nbdkit, as this is not what is tested.
+  setsid nbdkit -f --exit-with-parent -P "$tmp/disk.pid" -U "$tmp/disk.sock" \
+    "$@" 2>"$tmp/disk.log" &
+  disk_pid=$!
+  eventually 10 test -s "$tmp/disk.pid" || fail "$(<"$tmp/disk.log")"
+  setsid nbdfuse -C 2 -P "$tmp/fuse.pid" "$tmp/fuse/disk" \
+    "nbd+unix:///?socket=$tmp/disk.sock" 2>"$tmp/fuse.log" &
+  fuse_pid=$!
+  eventually 10 disk_is_up || fail "nbdfuse does not start"
+  [ -e "$tmp/fuse/disk" ] || fail "$(<"$tmp/fuse.log")"
+  attach "$tmp/fuse/disk" --direct-io=on
+}
+
+# Take the mount of a folder away, whatever it takes.  mountpoint(1) does not see
+# a file system that has shut itself down.
+unmount ()
+{
+  grep -qF " $1 " /proc/self/mounts || return 0
+  eventually 1 umount "$1" 2>/dev/null || umount -l "$1"
+}
+
+fuse_gone ()
+{
+  fusermount3 -u "$tmp/fuse" 2>/dev/null || ! mountpoint -q "$tmp/fuse"
+}
+
+# If nbdfuse no longer answers, the kernel lets go of those who wait for it.
+fuse_abort ()
+{
+  local number
+
+  number=$(awk -v at="$tmp/fuse" '$5 == at { sub(/.*:/, "", $3); print $3 }' \
+    /proc/self/mountinfo)
+  number=/sys/fs/fuse/connections/$number/abort
+  [ ! -w "$number" ] || echo 1 >"$number" # fusectl may not be mounted
+  umount -l "$tmp/fuse"
+}
+
+disk_down ()
+{
+  [ -n "$disk_pid" ] || return 0
+  disk_says -
+  unmount_fs
+  detach "$tmp"
+  eventually 1 fuse_gone || fuse_abort
+  [ -z "$fuse_pid" ] || end "$fuse_pid"
+  end "$disk_pid"
+  disk_pid=
+  fuse_pid=
+  device=
+}
+
+# fresh_disk DATA ARGUMENT...: a file of 256 MiB with so much data is served with
+# these arguments, and what the client has written is on the disk.
+fresh_disk ()
+{
+  rm -f "$mnt/disk"
+  truncate -s 256M "$mnt/disk"
+  start_nbdkit file "$mnt/disk" "${@:2}"
+  client_start "$uri"
+  ask write 0 "$1"
+  ask flush
+}
+
+# connections_start URI: ask, ask_any and client_stop are for several connections
+# then, see connections.py.
+connections_start ()
+{
+  local in out
+
+  need /usr/bin/python3
+  /usr/bin/python3 -c 'import nbd' 2>/dev/null ||
+    lacks 'needs the module nbd of Python'
+  coproc CLIENT { exec /usr/bin/python3 "$here/connections.py" "$@"; }
+  # shellcheck disable=SC2034
+  client_pid=$!
+  in=${CLIENT[1]}
+  out=${CLIENT[0]}
+  # shellcheck disable=SC2034
+  exec {client_in}>&"$in" {client_out}<&"$out"
+  exec {in}>&- {out}<&-
+  client_up=1
+}
+
+# fails REQUEST...: with EIO.
+fails ()
+{
+  ask_any "$@"
+  [[ $answer = 'error EIO'* ]] || fail "$*: $answer, and not EIO"
+}
+
+# end PID: a process of ours.
+end ()
+{
+  alive "$1" || return 0
+  send TERM "$1"
+  eventually 1 gone "$1" || send KILL "$1"
+  wait "$1" 2>/dev/null || true
+}
+
+returns ()
+{
+  return "$1"
+}
+
+# The clients and the server end first, as they hold the file; then the
+# disk; then all that lib.sh knows of.
+faults_cleanup ()
+{
+  local status=$? pid
+
+  only_the_script "$status"
+  trap '' INT TERM
+  set +e
+  [ ! -e "$control" ] || disk_says -
+  for pid in $(jobs -p); do
+    case $pid in
+      "$disk_pid" | "$fuse_pid") ;;
+      *) end "$pid" ;;
+    esac
+  done
+  disk_down
+  returns "$status"
+  cleanup
+}
+
+trap faults_cleanup EXIT
+
+# make_fs TYPE [MKFS-OPTION...]: a new file system on the disk, mounted on $mnt.
+# overlay-TYPE is overlayfs over one.
+make_fs ()
+{
+  local type=${1#overlay-}
+
+  need "mkfs.$type"
+  eventually 60 make_fs_once "$type" "${@:2}" || fail "mkfs.$type: $(<"$tmp/mkfs.log")"
+  mount_fs "$1"
+}
+
+# The disk may still be in use by whoever has a copy of its last mount: a
+# program that was given name spaces of its own at that moment.
+make_fs_once ()
+{
+  case $1 in
+    ext4) mkfs.ext4 -q -F "${@:2}" "$device" ;;
+    xfs) mkfs.xfs -q -f "${@:2}" "$device" ;;
+    btrfs) mkfs.btrfs -q -f "${@:2}" "$device" ;;
+    *) fail "no such file system: $1" ;;
+  esac >"$tmp/mkfs.log" 2>&1
+}
+
+mount_fs ()
+{
+  case $1 in
+    overlay-*) mount_overlay "${1#overlay-}" ;;
+    *)
+      eventually 60 mount -t "$1" "${mount_options[@]}" "$device" "$mnt" ||
+        fail "cannot mount $1"
+      ;;
+  esac
+}
+
+mount_overlay ()
+{
+  eventually 60 mount -t "$1" "${mount_options[@]}" "$device" "$below" ||
+    fail "cannot mount $1"
+  real=$below/upper
+  mkdir -p "$below/lower" "$real" "$below/work"
+  mount -t overlay -o "lowerdir=$below/lower,upperdir=$real,workdir=$below/work" \
+    none "$mnt" || skip "the kernel cannot mount overlayfs over $1"
+}
+
+unmount_fs ()
+{
+  unmount "$mnt"
+  unmount "$below"
+  real=$mnt
+}
+
+# choose_plugin ours|stock CACHE SEED: afterwards $NBDKIT is the nbdkit that has
+# the plugin, and $arguments are for the plugin: small rings, so that windows
+# are evicted in a history of few megabytes.
+choose_plugin ()
+{
+  arguments=("cache=$2")
+  if [ "$1" = stock ]; then
+    NBDKIT=$stock
+    return
+  fi
+  NBDKIT=$ours
+  [ "$2" = default ] ||
+    arguments+=("cache-windows=$((2 + $3 % 7))"
+      "cache-window-size=$((64 << $3 % 5))K")
+}
+
+# number NAME WORDS: of "a=1 b=2 ...".
+number ()
+{
+  [[ " $2 " =~ \ $1=([0-9]+)\  ]] || fail "no $1 in: $2"
+  echo "${BASH_REMATCH[1]}"
+}

@@ -1,0 +1,478 @@
+/* Requests on several connections, and what their answers promise, see rig.h.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../lib/pattern.h"
+#include "file.h"
+#include "rig.h"
+
+void
+die_nbd (const char *what)
+{
+  fprintf (stderr, "history: %s: %s\n", what, nbd_get_error ());
+  exit (EXIT_FAILURE);
+}
+
+uint64_t
+random_below (struct rig *rig, uint64_t n)
+{
+  return next_number (&rig->rng) % n;
+}
+
+bool
+chance (struct rig *rig, unsigned percent)
+{
+  return random_below (rig, 100) < percent;
+}
+
+static void
+print_event (struct rig *rig, const char *event, int c,
+             const struct request *rq)
+{
+  static const char *const names[] = { "read", "write", "zero", "trim",
+                                       "flush" };
+
+  if (!rig->trace)
+    return;
+  fprintf (stderr, "%4" PRIu64 " %s: connection %d: %s", rig->model.clock,
+           event, c, names[rq->what]);
+  if (rq->what != FLUSH)
+    fprintf (stderr, " [%" PRIu64 ", %" PRIu64 ")", rq->offset,
+             rq->offset + rq->count);
+  if (rq->what != FLUSH && rq->what != READ)
+    fprintf (stderr, " change %" PRIu32 "%s", rq->change,
+             rq->fua ? " FUA" : "");
+  fprintf (stderr, ", the disk refused %" PRIu64 "\n",
+           atomic_load (&rig->control->refused));
+}
+
+/* ---- answers ---- */
+
+static void
+promise (struct rig *rig, int c, const struct request *rq)
+{
+  if (rq->what == FLUSH)
+    model_promise_all (&rig->model, rq->sent, c);
+  else
+    model_promise_change (&rig->model, rq->change, rq->offset, rq->count, c);
+}
+
+static bool
+waits (const struct held *held)
+{
+  int c;
+
+  for (c = 0; c < MAX_CONNECTIONS; c++) {
+    if (held->others[c])
+      return true;
+  }
+  return false;
+}
+
+/* Request i of connection c was answered: promise what waited for it alone.
+ * What another connection was told ok of is not promised if this sync failed.
+ */
+static void
+release_held (struct rig *rig, int c, int i, bool ok)
+{
+  const unsigned bit = 1U << i;
+  int o, h;
+
+  for (o = 0; o < rig->nr_connections; o++) {
+    struct connection *conn = &rig->connections[o];
+
+    for (h = 0; h < conn->nr_held;) {
+      struct held *held = &conn->held[h];
+      const bool waited = held->others[c] & bit;
+
+      held->others[c] &= ~bit;
+      if (!(waited && !ok && o != c)) {
+        if (waits (held)) {
+          h++;
+          continue;
+        }
+        promise (rig, o, &held->request);
+      }
+      conn->held[h] = conn->held[--conn->nr_held];
+    }
+  }
+}
+
+/* The syncs of connection c that are in flight, as bits. */
+static unsigned
+syncs_in_flight (const struct rig *rig, int c)
+{
+  unsigned bits = 0;
+  int i;
+
+  for (i = 0; i < IN_FLIGHT; i++) {
+    const struct request *rq = &rig->connections[c].requests[i];
+
+    if (rq->busy && (rq->what == FLUSH || rq->fua))
+      bits |= 1U << i;
+  }
+  return bits;
+}
+
+static void
+hold (struct rig *rig, int c, const struct request *rq)
+{
+  struct connection *conn = &rig->connections[c];
+  struct held *held = &conn->held[conn->nr_held++];
+  int o;
+
+  memset (held, 0, sizeof *held);
+  held->request = *rq;
+  for (o = 0; o < rig->nr_connections; o++) {
+    if (o == c || rig->plan.flushes)
+      held->others[o] = syncs_in_flight (rig, o);
+  }
+}
+
+static void
+reported (struct rig *rig, int c, bool by_flush)
+{
+  rig->reported++;
+  model_reported (&rig->model, c, by_flush);
+  if (rig->connections[c].reported == atomic_load (&rig->control->refused))
+    rig->reported_twice++;
+}
+
+static void
+flush_answered (struct rig *rig, int c, struct request *rq, bool ok)
+{
+  if (ok) {
+    hold (rig, c, rq);
+    return;
+  }
+  reported (rig, c, true);
+  /* Only of a disk that is well again it is known that what it refused
+   * came before the flush.
+   */
+  rig->connections[c].reported = rq->refused;
+}
+
+static void
+change_answered (struct rig *rig, int c, struct request *rq, bool ok)
+{
+  model_changed (&rig->model, rq->change, ok);
+  if (!rq->fua)
+    rig->failed_writes += !ok;
+  else if (ok)
+    hold (rig, c, rq);
+  else
+    reported (rig, c, false);
+}
+
+/* Whether the file system has shut itself down, as XFS does when its log cannot
+ * be written.  Then it reads nothing any more, for nobody.
+ */
+static bool
+is_shut_down (struct rig *rig)
+{
+  char c;
+
+  return pread (rig->file, &c, 1, 0) == -1 && errno == EIO;
+}
+
+static void
+read_answered (struct rig *rig, struct request *rq, bool ok)
+{
+  if (!ok) {
+    const bool down = is_shut_down (rig);
+
+    fprintf (stderr, "history: reading %" PRIu64 " at %" PRIu64 ": %s%s\n",
+             rq->count, rq->offset, nbd_get_error (),
+             down ? "; the file system has shut itself down" : "");
+    rig->wrong += !down;
+    return;
+  }
+  if (model_lost (&rig->model, LENIENT, rq->buf, rq->count, rq->offset, NULL) >
+        0 &&
+      file_is_on_ext4 (rig->file))
+    model_take_accepted (&rig->model, rq->buf, rq->count, rq->offset,
+                         rig->control);
+  rig->wrong += model_lost (&rig->model, LENIENT, rq->buf, rq->count,
+                            rq->offset, stderr) > 0;
+  if (model_stale (&rig->model, rq->buf, rq->count, rq->offset) > 0) {
+    rig->stale++;
+    if (rig->trace)
+      fprintf (stderr, "%4" PRIu64 " that read was stale\n", rig->model.clock);
+  }
+}
+
+static void
+observe (struct rig *rig, const struct request *rq, enum progress progress)
+{
+  if (rig->observer)
+    rig->observer (rig, rq, progress);
+}
+
+static void
+answered (struct rig *rig, int c, struct request *rq, bool ok)
+{
+  print_event (rig, ok ? "ok" : "FAILED", c, rq);
+  rq->busy = false;
+  switch (rq->what) {
+  case READ:
+    read_answered (rig, rq, ok);
+    break;
+  case FLUSH:
+    flush_answered (rig, c, rq, ok);
+    break;
+  default:
+    change_answered (rig, c, rq, ok);
+  }
+  release_held (rig, c, rq - rig->connections[c].requests, ok);
+  observe (rig, rq, ok ? SUCCEEDED : FAILED);
+}
+
+static void
+collect (struct rig *rig, int c)
+{
+  struct connection *conn = &rig->connections[c];
+  int i, r;
+
+  for (i = 0; i < IN_FLIGHT; i++) {
+    struct request *rq = &conn->requests[i];
+
+    if (!rq->busy)
+      continue;
+    r = nbd_aio_command_completed (conn->nbd, rq->cookie);
+    if (r == 0)
+      continue;
+    if (r == -1 && nbd_aio_is_dead (conn->nbd))
+      die_nbd ("connection");
+    answered (rig, c, rq, r == 1);
+  }
+}
+
+/* Wait up to "ms" (-1: forever) for anything to happen. */
+void
+rig_wait (struct rig *rig, int ms)
+{
+  struct pollfd fds[MAX_CONNECTIONS];
+  int c;
+
+  for (c = 0; c < rig->nr_connections; c++) {
+    struct nbd_handle *nbd = rig->connections[c].nbd;
+    unsigned direction = nbd_aio_get_direction (nbd);
+
+    fds[c].fd = nbd_aio_get_fd (nbd);
+    fds[c].events = (direction & LIBNBD_AIO_DIRECTION_READ ? POLLIN : 0) |
+                    (direction & LIBNBD_AIO_DIRECTION_WRITE ? POLLOUT : 0);
+  }
+  if (poll (fds, rig->nr_connections, ms) == -1)
+    die ("poll");
+  for (c = 0; c < rig->nr_connections; c++) {
+    struct nbd_handle *nbd = rig->connections[c].nbd;
+
+    /* Reading may have changed what it waits for. */
+    if (fds[c].revents & (POLLIN | POLLHUP | POLLERR))
+      nbd_aio_notify_read (nbd);
+    else if (fds[c].revents & POLLOUT)
+      nbd_aio_notify_write (nbd);
+    collect (rig, c);
+  }
+}
+
+static bool
+any_busy (struct rig *rig, int c)
+{
+  int i;
+
+  for (i = 0; i < IN_FLIGHT; i++) {
+    if (rig->connections[c].requests[i].busy)
+      return true;
+  }
+  return false;
+}
+
+void
+rig_drain (struct rig *rig)
+{
+  int c;
+
+  for (c = 0; c < rig->nr_connections; c++) {
+    while (any_busy (rig, c))
+      rig_wait (rig, -1);
+  }
+}
+
+/* ---- requests ---- */
+
+static bool
+overlaps_one_in_flight (struct rig *rig, uint64_t offset, uint64_t count)
+{
+  int c, i;
+
+  for (c = 0; c < rig->nr_connections; c++) {
+    for (i = 0; i < IN_FLIGHT; i++) {
+      const struct request *rq = &rig->connections[c].requests[i];
+
+      if (rq->busy && rq->what != FLUSH && offset < rq->offset + rq->count &&
+          rq->offset < offset + count)
+        return true;
+    }
+  }
+  return false;
+}
+
+static struct request *
+free_request (struct rig *rig, int c)
+{
+  int i;
+
+  for (;;) {
+    for (i = 0; i < IN_FLIGHT; i++) {
+      if (!rig->connections[c].requests[i].busy)
+        return &rig->connections[c].requests[i];
+    }
+    rig_wait (rig, -1);
+  }
+}
+
+static bool
+unmaps (const struct request *rq)
+{
+  return rq->busy && (rq->what == ZERO || rq->what == TRIM);
+}
+
+static bool
+any_unmaps (const struct rig *rig, int c)
+{
+  int i;
+
+  for (i = 0; i < IN_FLIGHT; i++) {
+    if (unmaps (&rig->connections[c].requests[i]))
+      return true;
+  }
+  return false;
+}
+
+/* Before a sync (a flush or FUA request), zero or trim. */
+static void
+wait_to_be_alone (struct rig *rig, bool syncs)
+{
+  int c;
+
+  for (c = 0; rig->syncs_alone && c < rig->nr_connections; c++) {
+    while (syncs_in_flight (rig, c) || (syncs && any_unmaps (rig, c)))
+      rig_wait (rig, -1);
+  }
+}
+
+/* The smallest unit of a request that the server accepts. */
+static uint64_t
+smallest_unit (const struct rig *rig)
+{
+  int64_t size = nbd_get_block_size (rig->connections[0].nbd,
+                                     LIBNBD_SIZE_MINIMUM);
+
+  return size > 1 ? size : 1;
+}
+
+/* From 4K on, each doubling as likely as the next; half of them aligned to
+ * pages, others to sectors or to nothing.  The size of the export must be a
+ * multiple of the smallest unit.
+ */
+static void
+random_range (struct rig *rig, struct request *rq)
+{
+  uint64_t count = UINT64_C (4096) << random_below (rig, rig->request_sizes),
+           align = 4096;
+
+  count -= random_below (rig, count / 2);
+  if (chance (rig, 50))
+    align = chance (rig, 50) ? 512 : smallest_unit (rig);
+  rq->offset = random_below (rig, rig->model.size) / align * align;
+  rq->count = (count + align - 1) / align * align;
+  if (rq->count > rig->model.size - rq->offset)
+    rq->count = rig->model.size - rq->offset;
+}
+
+void
+rig_flush (struct rig *rig, int c)
+{
+  struct request *rq;
+
+  wait_to_be_alone (rig, true);
+  rq = free_request (rig, c);
+  rq->what = FLUSH;
+  rq->fua = false;
+  rq->refused = atomic_load (&rig->control->refuse) == REFUSE_NOTHING
+                  ? atomic_load (&rig->control->refused)
+                  : NEVER;
+  rq->sent = model_now (&rig->model);
+  observe (rig, rq, SENDING);
+  rq->cookie = nbd_aio_flush (rig->connections[c].nbd, NBD_NULL_COMPLETION, 0);
+  if (rq->cookie == -1)
+    die_nbd ("flush");
+  rq->busy = true;
+  print_event (rig, "send", c, rq);
+}
+
+static enum change_kind
+kind_of_change (enum what what)
+{
+  return what == ZERO ? CHANGE_ZERO : what == TRIM ? CHANGE_TRIM : CHANGE_WRITE;
+}
+
+void
+rig_send (struct rig *rig, int c, enum what what)
+{
+  struct request *rq = free_request (rig, c);
+  struct nbd_handle *nbd = rig->connections[c].nbd;
+  uint32_t flags = 0;
+
+  random_range (rig, rq);
+  if (overlaps_one_in_flight (rig, rq->offset, rq->count))
+    rig_drain (rig);
+  rq->what = what;
+  rq->fua = what != READ && chance (rig, 12);
+  if (rq->fua)
+    flags = LIBNBD_CMD_FLAG_FUA;
+  if (rq->fua || what == ZERO || what == TRIM)
+    wait_to_be_alone (rig, rq->fua);
+  if (what != READ)
+    rq->change = model_change (&rig->model, kind_of_change (what), rq->offset,
+                               rq->count);
+  observe (rig, rq, SENDING);
+
+  switch (what) {
+  case READ:
+    rq->cookie = nbd_aio_pread (nbd, rq->buf, rq->count, rq->offset,
+                                NBD_NULL_COMPLETION, 0);
+    break;
+  case ZERO:
+    if (chance (rig, 50))
+      flags |= LIBNBD_CMD_FLAG_NO_HOLE;
+    rq->cookie = nbd_aio_zero (nbd, rq->count, rq->offset, NBD_NULL_COMPLETION,
+                               flags);
+    break;
+  case TRIM:
+    rq->cookie = nbd_aio_trim (nbd, rq->count, rq->offset, NBD_NULL_COMPLETION,
+                               flags);
+    break;
+  default:
+    model_fill (&rig->model, rq->change, rq->buf, rq->count, rq->offset);
+    rq->cookie = nbd_aio_pwrite (nbd, rq->buf, rq->count, rq->offset,
+                                 NBD_NULL_COMPLETION, flags);
+  }
+  if (rq->cookie == -1)
+    die_nbd ("request");
+  rq->busy = true;
+  print_event (rig, "send", c, rq);
+}

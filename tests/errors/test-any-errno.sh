@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# A file system tells of a failed writeback with whatever errno its server has:
+# also with those that say elsewhere that there is no such call.  The next flush
+# is told of each, whoever hears of it, on a description of one's own or on one
+# that is shared and cannot be opened again.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+
+# An error that comes after the first would be told of, too.
+refused_all ()
+{
+  [ "$(awk '{ n += $1 } END { print n }' "$tmp/refuse")" = $((2 << 20)) ]
+}
+
+# loses ERRNO HOW: 2 MiB are refused, and then the disk is well again.
+loses ()
+{
+  local what="$1, $2"
+
+  rm -f "$tmp/refuse"
+  fuse_disk "$tmp/refuse" "$1"
+  if [ "${2% *}" = inherited ]; then
+    exec 7<>"$tmp/disk"
+    chmod 777 "$tmp"
+    ! setpriv --reuid=nobody --clear-groups head -c 1 "$tmp/disk" \
+      >"$tmp/read" 2>&1 || fail 'anybody may open it'
+    start_nbdkit -u nobody -g nogroup file fd=7 cache=none
+  else
+    start_nbdkit file "$tmp/disk" cache=none
+  fi
+  client_start "$uri"
+  ask write 0 2M
+  ask write 8M 4K fua
+  ask flush
+  touch "$tmp/refuse"
+  ask write 0 2M
+  eventually 5 refused_all || fail "$what: it is not written back"
+  [ "${2#* }" != evictor ] ||
+    eventually 5 grep -q 'writing back' "$tmp/log" ||
+    fail "$what: nothing in the log"
+  rm "$tmp/refuse"
+  [ "${2#* }" != fua ] || ask_any write 8M 4K fua
+  ask_any flush
+  [[ $answer = 'error '* ]] || fail "$what: the flush says $answer"
+  ask flush
+  client_stop
+  stop_nbdkit
+  [ "${2% *}" != inherited ] || exec 7>&-
+  umount "$tmp/disk"
+}
+
+loses EPERM 'named evictor'
+loses EPERM 'named fua'
+for error in EIO EPERM EINVAL EOPNOTSUPP ENOSYS; do
+  loses $error 'inherited evictor'
+  loses $error 'inherited fua'
+done

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# No data is lost silently: a few random histories on a disk that refuses writes,
+# on five file systems, in each cache mode, by name and by an inherited
+# descriptor.  The stock plugin loses some, or the rig could not see it.  See
+# rig/run for more.
+#
+# FAULT_HISTORIES and FAULT_SEED in the environment make it longer, and
+# different; FAULT_SYSTEMS is for kernels whose file systems lose data by
+# themselves.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+set -euo pipefail
+
+run=$(dirname "$0")/rig/run
+histories=${FAULT_HISTORIES:-8}
+seed=${FAULT_SEED:-1}
+
+"$run" --histories "$histories" --seed "$seed" --plugin ours \
+  ${FAULT_SYSTEMS:+--fs "$FAULT_SYSTEMS"}
+"$run" --histories "$histories" --seed "$seed" \
+  --fs "${FAULT_SYSTEMS:-ext4,overlay-xfs}" --open inherited
+
+table=$("$run" --histories 4 --seed "$seed" --plugin stock --cache none \
+  --fs "${FAULT_SYSTEMS:-ext4,xfs,btrfs}" --keep-going)
+printf '%s\n' "$table"
+awk '$1 == "stock" { lost += $9 } END { exit lost == 0 }' <<<"$table" || {
+  echo "FAIL: the stock plugin lost nothing: what is the rig good for?" >&2
+  exit 1
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Write and zero with FUA sync, on a descriptor that is opened for the request and
+# closed after it; flush syncs; and an ordinary write does not.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need strace
+
+truncate -s 16M "$tmp/disk"
+strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+# LeakSanitizer is a debugger too, and there can only be one.
+export ASAN_OPTIONS=detect_leaks=0
+# shellcheck disable=SC2054
+under=(strace -f -qq -o "$tmp/trace" -e
+  trace=openat,open,pwrite64,pwritev,pwritev2,fsync,fdatasync,sync,syncfs)
+
+# traced REQUEST...: the system calls that it led to are in $tmp/calls.
+traced ()
+{
+  local lines
+
+  lines=$(wc -l <"$tmp/trace")
+  ask "$@"
+  tail -n "+$((lines + 1))" "$tmp/trace" >"$tmp/calls"
+}
+
+saw ()
+{
+  grep -qE "$1" "$tmp/calls"
+}
+
+# synced_alone WHAT: one descriptor was opened, and synced.
+synced_alone ()
+{
+  local fd
+
+  fd=$(sed -n 's/.*open.*"\/proc\/self\/fd\/.* = \([0-9]*\)$/\1/p' \
+    "$tmp/calls")
+  [ -n "$fd" ] || fail "$cache, $1: opened no descriptor"
+  saw "fdatasync\\(${fd}[) ]" || fail "$cache, $1: did not sync $fd"
+}
+
+for cache in default none; do
+  start_nbdkit file "$tmp/disk" "cache=$cache"
+  client_start "$uri"
+
+  ask write 0 1M
+  for request in '0 4096' '8192 512' '100001 70003' '4M 1M'; do
+    # shellcheck disable=SC2086
+    traced write $request fua
+    synced_alone 'write with FUA'
+
+    # shellcheck disable=SC2086
+    traced write $request
+    saw 'pwrite' || fail "$cache: no write"
+    ! saw 'fsync|fdatasync|sync\(|syncfs' || fail "$cache: synced"
+  done
+
+  traced flush
+  saw 'fdatasync|fsync' || fail "$cache, flush: did not sync"
+
+  traced zero 1M 1M fua
+  synced_alone 'zero with FUA'
+
+  client_stop
+  stop_nbdkit
+done

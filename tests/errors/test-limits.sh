@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# Where the machine gives less than usual, the server does what it can more
+# slowly, or says what it cannot do, and its data is right.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+need jq nbdcopy nbdinfo cmp strace unshare setpriv prlimit
+strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+# LeakSanitizer is a debugger too, and there can only be one.
+export ASAN_OPTIONS=detect_leaks=0
+
+size=$((40 * 1048576))
+random_file "$tmp/src" $size
+
+# new_disk: of nobody in particular.
+new_disk ()
+{
+  rm -f "$tmp/disk"
+  truncate -s $size "$tmp/disk"
+}
+
+# copies WHEN: in and out, with cache=none, and nothing is left.
+copies ()
+{
+  limited nbdcopy --flush --connections="${connections:-4}" \
+    "$tmp/src" "$uri" || fail "$1: cannot copy in"
+  empty_soon "$tmp/disk" "$1"
+  limited nbdcopy --connections="${connections:-4}" "$uri" "$tmp/back" ||
+    fail "$1: cannot copy out"
+  empty_soon "$tmp/disk" "$1, after reading"
+  stop_nbdkit
+  same "$tmp/src" "$tmp/disk"
+  same "$tmp/src" "$tmp/back"
+}
+
+# sync_file_range refused, by a sandbox say: writeback is waited for by other
+# means, and pages are dropped as ever.
+for errno in ENOSYS EPERM; do
+  new_disk
+  under=(strace -f -qq -o /dev/null -e trace=sync_file_range
+    -e "inject=sync_file_range:error=$errno")
+  start_nbdkit -v file "$tmp/disk" cache=none cache-windows=4
+  copies "sync_file_range says $errno"
+  # Once for each opening: the second copy may find the disk still open.
+  said=$(grep -c 'sync_file_range is not used here.*by fdatasync' "$tmp/log")
+  [ "$said" = 1 ] || [ "$said" = 2 ] ||
+    fail "$errno: said $said times in the debug log, not once for each opening"
+done
+
+# Without cachestat nobody counts pages, and sweeps are made on suspicion.  They
+# undo no readahead: each byte is read once.  On a busy machine one or the other
+# reader may be so late that its readahead is gone; not three times in a row,
+# which it is if sweeps spare nothing.
+under=("$builddir/lib/without-cachestat")
+random_file "$tmp/large" 268435456
+for i in 1 2 3; do
+  drop "$tmp/large"
+  start_nbdkit -r file "$tmp/large" cache=none
+  limited nbdcopy --connections=1 --request-size=1048576 "$uri" null:
+  bytes=$(sed -n 's/^read_bytes: //p' "/proc/$server/io")
+  stop_nbdkit
+  [ "$bytes" -ge 268435456 ] || fail "only $bytes bytes were read"
+  [ "$bytes" -gt $((268435456 * 11 / 10)) ] || break
+  [ "$i" -lt 3 ] || fail "$bytes bytes were read from the disk, of 268435456"
+done
+rm "$tmp/large"
+
+# Without cachestat: mincore answers, and windows are dropped once each.
+new_disk
+start_nbdkit file "$tmp/disk" cache=none
+copies 'without cachestat'
+for ring in 2M 128K; do
+  new_disk
+  drop "$tmp/disk"
+  start_nbdkit file "$tmp/disk" cache=preserve cache-window-size=$ring \
+    stats="$tmp/stats" stats-format=json
+  copies "preserve without cachestat, windows of $ring"
+  jq -e '.disks[0] | .evicted_bytes < 4 * (.read_bytes + .written_bytes)' \
+    "$tmp/stats" >/dev/null || fail "dropped again and again: $(<"$tmp/stats")"
+done
+
+# Out of descriptors: a client is refused with the reason, others are served
+# on, and it is let in when there are some again.
+under=(prlimit --nofile=40)
+mkdir "$tmp/dir"
+for i in {1..24}; do truncate -s 1M "$tmp/dir/$i"; done
+start_nbdkit file "dir=$tmp/dir" cache=none
+client_start "nbd+unix:///1?socket=$tmp/sock"
+ask write 0 64K
+# What never says anything, and never ends.
+mkfifo "$tmp/silence"
+exec {silence}<>"$tmp/silence"
+held=()
+for i in {2..24}; do
+  "$builddir/lib/client" "nbd+unix:///$i?socket=$tmp/sock" \
+    <&"$silence" >"$tmp/out.$i" 2>&1 &
+  held+=($!)
+  pids+=($!)
+done
+eventually 20 grep -q 'Too many open files' "$tmp/log" ||
+  fail 'out of descriptors: the log does not say so'
+ask write 64K 64K fua
+ask flush
+ask read 0 128K
+for i in "${held[@]}"; do send TERM "$i"; done
+pids=("$job" "$server")
+served_again ()
+{
+  timeout --foreground 10 nbdinfo --size "nbd+unix:///24?socket=$tmp/sock" \
+    >/dev/null 2>&1
+}
+eventually 60 served_again || fail 'descriptors are free, but no client is served'
+client_stop
+stop_nbdkit
+
+# The server itself, not the script that starts it, which needs /proc.
+binary=$("$NBDKIT" --dump-config | sed -n 's/^binary=//p')
+plugin=$("$NBDKIT" file --dump-plugin | sed -n 's/^path=//p')
+[ -x "$binary" ] || fail 'no nbdkit to run'
+[ -f "$plugin" ] || fail 'no plugin to run'
+NBDKIT=$binary
+
+# Where sanitizers do not work at all.
+libraries=$(ldd "$plugin")
+[[ $libraries != *lib[at]san* ]] || exit 0
+
+# No /proc: nothing can be opened a second time.
+new_disk
+# In a chroot the root may be no mount, whose propagation could be changed.
+under=(unshare --mount --propagation unchanged sh -c
+  'mount --make-private /proc && mount -t tmpfs none /proc && exec "$@"' sh)
+start_nbdkit -v "$plugin" "$tmp/disk" cache=none cache-windows=3
+copies 'without /proc'
+grep -q 'reopening for eviction: No such file.*sharing a description' \
+  "$tmp/log" || fail 'without /proc: the debug log does not say so'
+
+# No thread can be started: each request evicts what it has used.
+new_disk
+nobody=4242424
+chown $nobody "$tmp" "$tmp/disk"
+under=(prlimit --nproc=2 setpriv "--reuid=$nobody" --clear-groups)
+start_nbdkit -v -t 1 "$plugin" "$tmp/disk" cache=none cache-windows=3
+connections=1
+copies 'without a thread'
+connections=
+grep -q 'no thread for eviction.*each request evicts' "$tmp/log" ||
+  fail 'without a thread: the debug log does not say so'
+chown 0 "$tmp"
+
+# Little memory: whatever fails says so, and what was flushed is there.
+new_disk
+under=(prlimit "--as=$((400 * 1048576))")
+start_nbdkit -t 4 "$plugin" "$tmp/disk" cache=none
+client_start "$uri"
+ask write 0 1M
+ask flush
+ask save "$tmp/model"
+held=()
+for i in {1..40}; do
+  "$builddir/lib/client" "$uri" < <(echo write 8M 32M; sleep 5) \
+    >"$tmp/out.$i" 2>&1 &
+  held+=($!)
+  pids+=($!)
+done
+wait "${held[@]}" || :
+ask read 0 1M
+client_stop
+stop_nbdkit
+cmp -n 1048576 "$tmp/model" "$tmp/disk" >&2 || fail 'little memory: data is gone'

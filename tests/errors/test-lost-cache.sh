@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# A disk cannot flush its cache, and loses data that it had accepted.  Whichever
+# request of one connection fails for that, the next flush of another connection,
+# whose data is gone, fails, too, once.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=rig/lib.sh
+. "$(dirname "$0")/rig/lib.sh" || exit
+need xfs_io
+
+disk_up 256M
+# A journal would shut the file system down.
+make_fs ext4 -O ^has_journal
+for cache in none preserve default; do
+  for request in 'write 6M 4K fua' flush 'zero 6M 4K fua'; do
+    say "cache=$cache: $request"
+    rm -f "$mnt/disk"
+    fallocate -l 64M "$mnt/disk"
+    start_nbdkit file "$mnt/disk" "cache=$cache"
+    connections_start "$uri"
+    ask a open
+    ask b open
+    ask a write 0 8M
+    ask a flush
+    ask b flush
+    ask a write 0 4M
+    # Into the disk's cache.
+    xfs_io -c 'sync_range -abw 0 8m' "$mnt/disk" >"$tmp/xfs_io.log"
+    disk_says f
+    # shellcheck disable=SC2086
+    fails b $request
+    fails a flush
+    ask a flush
+    client_stop
+    stop_nbdkit
+  done
+done
+disk_down

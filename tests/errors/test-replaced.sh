@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# A file that is replaced under the server, by renaming another over it: an
+# open connection keeps the old one, a new connection gets the new one.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=rig/lib.sh
+. "$(dirname "$0")/rig/lib.sh" || exit
+need nbdcopy cmp
+
+for cache in none default; do
+  random_file "$tmp/new.copy" 3M
+  cp "$tmp/new.copy" "$tmp/new"
+  rm -f "$tmp/disk"
+  truncate -s 2M "$tmp/disk"
+  exec {old}<"$tmp/disk"
+  start_nbdkit file "$tmp/disk" "cache=$cache"
+  client_start "$uri"
+  ask write 0 1M
+
+  mv "$tmp/new" "$tmp/disk"
+  ask write 1M 512K fua
+  ask read 0 2M
+  limited nbdcopy "$uri" "$tmp/seen" || fail "$cache: cannot copy the new file"
+  same "$tmp/seen" "$tmp/new.copy"
+  ask write 100 5000
+  ask flush
+  ask read 0 2M
+  ask save "$tmp/model"
+  client_stop
+  stop_nbdkit
+
+  same "/proc/self/fd/$old" "$tmp/model"
+  same "$tmp/disk" "$tmp/new.copy"
+  exec {old}<&-
+done

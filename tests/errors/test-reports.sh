@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# A writeback error is reported, whoever comes after it: to a client that
+# returns after the last one left, to each connection that opens before the
+# report, and to another program's fsync after the server has ended.  A read-only
+# server uses no report up.  The stock plugin with cache=default does the same.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=rig/lib.sh
+. "$(dirname "$0")/rig/lib.sh" || exit
+
+ours=$NBDKIT
+stock=${NBDKIT_SYSTEM:-nbdkit}
+
+# serve [OPTION...]: the file that lose writes to, as $which says.
+serve ()
+{
+  if [ "$which" = stock ]; then
+    NBDKIT=$stock
+    start_nbdkit "$@" file "$mnt/disk"
+  else
+    NBDKIT=$ours
+    start_nbdkit "$@" file "$mnt/disk" "cache=$which"
+  fi
+  connections_start "$uri"
+}
+
+fresh_file ()
+{
+  disk_says -
+  rm -f "$mnt/disk"
+  fallocate -l 64M "$mnt/disk"
+  write_back
+}
+
+stop ()
+{
+  client_stop
+  stop_nbdkit
+}
+
+# The kernel writes back, as it does some seconds after a write.
+write_back ()
+{
+  sync -f "$mnt/disk" 2>/dev/null || :
+}
+
+# last_leaves: disconnect a, and give the server time to close the disk.
+last_leaves ()
+{
+  ask a close
+  sleep 0.5
+}
+
+# The client that returns has its error once.  Whoever comes later has none.
+comes_back ()
+{
+  fresh_file
+  serve
+  ask a open
+  ask a write 0 4M
+  ask a flush
+  disk_says d
+  ask a write 0 4M
+  write_back
+  last_leaves
+  disk_says -
+  ask b open
+  fails b flush
+  ask b flush
+  ask c open
+  ask c flush
+  stop
+}
+
+# The error happens while no client is connected.  Two connections open before
+# anybody has it, and both have it.
+second_connection ()
+{
+  fresh_file
+  serve
+  ask a open
+  ask a write 0 4M
+  ask a flush
+  disk_says d
+  ask a write 0 4M
+  last_leaves
+  write_back
+  disk_says -
+  ask b open
+  ask c open
+  fails c flush
+  fails b flush
+  ask c flush
+  ask b flush
+  stop
+}
+
+# No client has the error.
+after_server ()
+{
+  fresh_file
+  serve
+  ask a open
+  ask a write 0 4M
+  ask a flush
+  disk_says d
+  ask a write 0 4M
+  write_back
+  stop
+  disk_says -
+  ! sync "$mnt/disk" 2>/dev/null ||
+    fail "$which: fsync after the server has ended reports no error"
+}
+
+# The server's own writeback fails, when the client has left.
+after_eviction ()
+{
+  fresh_file
+  serve
+  ask a open
+  disk_says d
+  ask a write 0 4M
+  stop
+  disk_says -
+  ! sync "$mnt/disk" 2>/dev/null ||
+    fail "$which: fsync after eviction failed reports no error"
+}
+
+# The error is another program's, and the server only reads.
+read_only ()
+{
+  fresh_file
+  disk_says d
+  # Data as in stamp.h.
+  dd of="$mnt/disk" bs=1M count=4 iflag=fullblock conv=notrunc status=none \
+    < <(yes $'\332zabcde')
+  write_back
+  disk_says -
+  serve -r
+  ask a open
+  ask a read 0 8M
+  last_leaves
+  ask a open
+  ask a read 4M 8M
+  stop
+  ! sync "$mnt/disk" 2>/dev/null ||
+    fail "$which: a read-only server has used up the report to fsync"
+}
+
+disk_up 256M
+make_fs ext4 -O ^has_journal
+for which in stock default none preserve; do
+  for t in comes_back second_connection after_server after_eviction read_only; do
+    # The kernel has not written back by then.
+    case $which-$t in stock-after_eviction | default-after_eviction) continue ;; esac
+    say "$which: $t"
+    "$t"
+  done
+done
+disk_down

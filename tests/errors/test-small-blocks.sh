@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Where blocks are smaller than pages, a page of which one block could not be
+# written back stays in memory, although another block of it is written later
+# and that succeeds.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=rig/lib.sh
+. "$(dirname "$0")/rig/lib.sh" || exit
+
+# The kernel may take back what nobody has used for a while, also what has failed,
+# and some do so early: that it is all there is seen before it is written again.
+all_failed ()
+{
+  [ "$(resident "$mnt/disk")" -ge $((64 + 40 * 256)) ]
+}
+
+# Whether all of it is as it was written.
+stays ()
+{
+  local i
+
+  fresh_disk 4M cache=none
+  empty_soon "$mnt/disk" "after a flush"
+  disk_says a
+  # Folios of one page each, and then enough to have their window waited for.
+  for ((i = 0; i < 1024; i += 16)); do ask write $((i * 4))K 4K; done
+  ask write 64M 40M
+  sleep 2
+  disk_says -
+  all_failed || say 'some was taken back by the kernel'
+  for ((i = 0; i < 1024; i += 16)); do
+    ask write $((i * 4 + i / 16 % 4))K 1K
+  done
+  ask write 16M 40M
+  ask_any read 0 4M
+  stayed=$answer
+  ask_any flush
+  [[ $answer = 'error EIO'* ]] || fail "flush: $answer"
+  client_stop
+  stop_nbdkit
+  [[ $stayed = ok* ]]
+}
+
+disk_up 256M
+# A journal would end the file system if somebody called sync meanwhile.
+make_fs ext4 -b 1024 -O ^has_journal
+stays || stays || stays || fail "read: $stayed"
+disk_down

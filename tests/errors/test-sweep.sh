@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# What was written and could not be written back is read as it was written until
+# a flush has failed, although somebody else has read so much of the file that
+# its pages are swept; with and without cachestat.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=rig/lib.sh
+. "$(dirname "$0")/rig/lib.sh" || exit
+
+disk_up 256M
+# A journal would end the file system if somebody called sync meanwhile.
+make_fs ext4 -O ^has_journal
+for without in '' "$builddir/lib/without-cachestat"; do
+  under=(${without:+"$without"})
+  fresh_disk 4M cache=none
+  # More than windows and readahead explain.
+  dd if="$mnt/disk" of=/dev/null bs=1M skip=32 status=none
+  disk_says a
+  # Two windows, of which none is waited for yet.
+  ask write 0 2M
+  sleep 0.3
+  ask write 2M 2M
+  sleep 0.3
+  disk_says -
+  # The client compares with what it has written.
+  for i in 0 1 2 3; do ask read ${i}M 1M; done
+  ask_any flush
+  [[ $answer = 'error EIO'* ]] || fail "${under[*]}: flush: $answer"
+  ask read 0 4M
+  client_stop
+  stop_nbdkit
+done
+disk_down

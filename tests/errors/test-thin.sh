@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# A thin disk, which has less space than it says: writes succeed, and their
+# writeback fails.  The flush fails, and what was flushed before is there.  If
+# nobody flushes, the log tells which file, and where.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=rig/lib.sh
+. "$(dirname "$0")/rig/lib.sh" || exit
+need_root
+need mkfs.ext4 losetup cmp
+
+for cache in none preserve default; do
+  thin="$tmp/thin-$cache"
+  fs="$tmp/fs-$cache"
+  mkdir "$thin" "$fs"
+  mounts+=("$thin")
+  mount -t tmpfs -o size=32M tmpfs "$thin"
+  truncate -s 256M "$thin/image"
+  attach "$thin/image"
+  mounts+=("$fs")
+  # A journal would end the file system if somebody called sync meanwhile.
+  mkfs.ext4 -q -O ^has_journal "$device"
+  mount "$device" "$fs"
+  # It stays for as long as it is mounted, and no longer.
+  losetup -d "$device"
+
+  truncate -s 128M "$fs/disk"
+  start_nbdkit file "$fs/disk" "cache=$cache"
+  client_start "$uri"
+  ask write 0 4M
+  ask flush
+  ask save "$tmp/model"
+  for ((i = 4; i < 68; ++i)); do
+    ask_any write "${i}M" 1M
+    [[ $answer = ok* ]] || break
+  done
+  ask_any flush
+  [[ $answer = error* ]] || fail "cache=$cache: 68 MiB fit into 32: $answer"
+  say "cache=$cache: flush: $answer"
+  [[ $answer = 'error ENOSPC'* || $answer = 'error EIO'* ]] ||
+    fail "cache=$cache: $answer"
+  client_stop
+  stop_nbdkit
+  # Whose description is new may hear once of what somebody's sync has failed to
+  # write.
+  drop "$fs/disk" 2>/dev/null || drop "$fs/disk"
+  cmp -n 4194304 "$fs/disk" "$tmp/model" >&2 ||
+    fail "cache=$cache: what was flushed is not there"
+
+  # A client that leaves without a flush; also when the server was told to end
+  # before, so that nbdkit does not close the connection.
+  for first in client server; do
+    start_nbdkit file "$fs/disk" "cache=$cache"
+    client_start "$uri"
+    for i in {72..127}; do ask_any write "${i}M" 1M; done
+    [ $first = client ] || kill "$server"
+    client_stop
+    if [ $first = client ]; then stop_nbdkit; else has_ended; fi
+    # With cache=default the kernel has not written it back by then.
+    if [ "$cache" != default ]; then
+      grep -q 'disconnected without flushing' "$tmp/log" ||
+        fail "cache=$cache, $first first: nothing in the log"
+      grep -Eq "$fs/disk: writing back [0-9]+ bytes at offset [0-9]+" \
+        "$tmp/log" || fail "cache=$cache: the log does not say where"
+    fi
+  done
+  unmount "$fs"
+  unmount "$thin"
+done

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# A file that is truncated under the server: reading past its end fails with
+# EIO and a message that says why, and the server serves on.  What was cut off
+# is no hole, which a client would copy without reading it.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=rig/lib.sh
+. "$(dirname "$0")/rig/lib.sh" || exit
+need nbdinfo strace
+strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+
+for cache in none preserve default; do
+  rm -f "$tmp/disk"
+  truncate -s 8M "$tmp/disk"
+  start_nbdkit file "$tmp/disk" "cache=$cache"
+  client_start "$uri"
+  ask write 0 8M
+  ask flush
+
+  truncate -s 3000000 "$tmp/disk"
+  ask read 0 2900000
+  for range in '4M 4K' '2999999 2' '2M 2M'; do
+    ask_any read "$range"
+    [[ $answer = 'error EIO'* ]] || fail "$cache: read $range: $answer"
+  done
+  grep -q 'truncated' "$tmp/log" || fail "$cache: no message says why"
+  for range in '3M 1M' '4M 4M' '0 8M'; do
+    ask extents "$range"
+    [[ ${answer##*:} = 0 ]] || fail "$cache: extents $range: $answer"
+  done
+
+  # Writing makes it longer again.  What was cut off reads as zeroes, so ask
+  # only for what was written since.
+  ask write 6M 1M
+  ask write 5M 4K fua
+  ask flush
+  ask read 6M 1M
+  ask read 5M 4K
+  ask read 0 2900000
+  ask zero 1M 4K
+  ask trim 2M 4K
+  limited nbdinfo --size "$uri" >/dev/null || fail "$cache: a second client"
+  client_stop
+  stop_nbdkit
+done
+
+# Truncated while block status is being found, between fstat and CALL.
+
+# stopped_in CALL: attach strace, which makes the server wait before CALL.
+stopped_in ()
+{
+  strace -f -p "$server" -e trace="$1" -e inject="$1:delay_enter=2000000" \
+    2>"$tmp/trace" &
+  tracer=$!
+  pids+=("$tracer")
+  eventually 20 grep -q attached "$tmp/trace" || fail "$1: strace"
+}
+
+# cut_in CALL SIZE [WANT]: truncate to SIZE in CALL.  Returns 1 if that was too
+# late.
+cut_in ()
+{
+  local late
+
+  rm -f "$tmp/disk"
+  truncate -s 64M "$tmp/disk"
+  start_nbdkit file "$tmp/disk"
+  client_start "$uri"
+  # A hole that the server knows is looked at with FIEMAP.
+  [ "$1" != ioctl ] || ask extents 0 64M
+  stopped_in "$1"
+  echo 'extents 32M 1M' >&"$client_in"
+  sleep 0.5
+  truncate -s "$2" "$tmp/disk"
+  late=0
+  ! read -r -t 0 <&"$client_out" || late=1
+  read -r -t 60 answer <&"$client_out" || fail "$1: no answer"
+  kill "$tracer"
+  eventually 20 gone "$tracer" || fail 'strace does not end'
+  client_stop
+  stop_nbdkit
+  return "$late"
+}
+
+for call in lseek ioctl; do
+  while read -r bytes want; do
+    for _ in {1..5}; do ! cut_in $call "$bytes" || break; done
+    [ "$answer" = "ok $want" ] ||
+      fail "truncated to $bytes in $call: extents: $answer, not $want"
+  done <<'END'
+1000000 1048576:0
+34078720 524288:3 524288:0
+END
+done

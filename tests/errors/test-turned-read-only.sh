@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# A file system that goes read-only under the server, by an error of its own
+# or because the disk takes nothing any more: clients are told, no request
+# hangs, and the server ends as always.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=rig/lib.sh
+. "$(dirname "$0")/rig/lib.sh" || exit
+
+# A write, a zero or a FUA request may be refused by itself.  If it is not, a
+# flush must be.
+told ()
+{
+  local errors=0
+
+  ask_any write 4M 1M
+  [[ $answer = ok* ]] || errors=1
+  ask_any flush
+  [[ $answer = ok* ]] || errors=1
+  [ "$errors" = 1 ] || fail "$1: a write and a flush succeeded"
+  ask_any write 6M 64K fua
+  [[ $answer = error* ]] || fail "$1: a FUA write succeeded"
+}
+
+begin ()
+{
+  truncate -s 16M "$mnt/disk"
+  start_nbdkit file "$mnt/disk" "cache=$1"
+  client_start "$uri"
+  ask write 0 2M
+  ask flush
+  ask save "$tmp/model"
+}
+
+end_and_check ()
+{
+  client_stop
+  stop_nbdkit
+  unmount "$mnt"
+  disk_says -
+  mount_fs "$1"
+  cmp -n 2097152 "$mnt/disk" "$tmp/model" >&2 ||
+    fail "$1: what was flushed is not there"
+  unmount "$mnt"
+}
+
+disk_up 512M
+for cache in none preserve default; do
+  for type in ext4 xfs btrfs; do
+    make_fs "$type"
+    begin "$cache"
+    disk_says a
+    told "$type, cache=$cache, disk gone"
+    end_and_check "$type"
+  done
+
+  make_fs ext4
+  mount -o remount,errors=remount-ro "$mnt"
+  begin "$cache"
+  trigger=/sys/fs/ext4/$(basename "$device")/trigger_fs_error
+  [ -e "$trigger" ] || lacks "needs $trigger"
+  ask write 3M 1M
+  echo "a test" >"$trigger"
+  told "ext4, cache=$cache, read-only"
+  end_and_check ext4
+done
