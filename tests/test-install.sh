@@ -42,7 +42,7 @@ for tool in cachewatch verify-cache; do
 done
 
 documents=$(installed '*/doc/nbdkit-windowed-file')
-python3 "$srcdir/documents.py" --installed "$documents" >&2 ||
+python3 "$srcdir/tools/documents.py" --installed "$documents" >&2 ||
   fail 'links in the installed documents are broken, see above'
 for example in kubernetes/convert-job.yaml slurm/convert.sbatch \
   virt-v2v/Containerfile; do

@@ -7,14 +7,14 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib/lib.sh
+# shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need python3
 
 top=$srcdir/..
 export PYTHONDONTWRITEBYTECODE=1
 
-python3 "$srcdir/documents.py" "$top" >"$tmp/wrong" || {
+python3 "$srcdir/tools/documents.py" "$top" >"$tmp/wrong" || {
   cat "$tmp/wrong" >&2
   fail 'see above'
 }

@@ -9,7 +9,7 @@
 # What is in single quotes is for the shell being tested.
 # shellcheck disable=SC2016
 
-# shellcheck source=lib/lib.sh
+# shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 
 system=/usr/share/bash-completion
