@@ -13,7 +13,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../newcomer"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../ship/newcomer"))
 
 # pylint: disable=wrong-import-position
 from blocks import blocks

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The commands in README, the documents and the manual pages can be pasted: they
 # are in blocks that bash can read.  Links lead somewhere, every picture is shown,
-# and the manual's synopsis has every parameter.  tests/newcomer/run runs the
-# commands.
+# and the manual's synopsis has every parameter.  tests/ship/newcomer/run runs
+# the commands.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -20,12 +20,12 @@ python3 "$srcdir/tools/documents.py" "$top" >"$tmp/wrong" || {
 }
 
 # All pages are in the newcomer's list, and what is not run has its reasons.
-"$srcdir/newcomer/run" --not-run >"$tmp/not-run" || fail 'newcomer/run'
+"$srcdir/ship/newcomer/run" --not-run >"$tmp/not-run" || fail 'newcomer/run'
 cat "$tmp/not-run" >&2
 [ "$(wc -l <"$tmp/not-run")" -le 24 ] || fail 'too many blocks are not run'
 
 mkdir "$tmp/blocks"
-(cd "$top" && python3 tests/newcomer/blocks.py --split "$tmp/blocks" \
+(cd "$top" && python3 tests/ship/newcomer/blocks.py --split "$tmp/blocks" \
   ./*.md docs/*.md docs/*.pod)
 blocks=("$tmp/blocks"/*.sh)
 [ ${#blocks[@]} -gt 20 ] || fail "only ${#blocks[@]} blocks of commands"

@@ -8,7 +8,7 @@
 # What is in single quotes is for the shell of --run.
 # shellcheck disable=SC2016
 
-# shellcheck source=lib/lib.sh
+# shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need nbdcopy nbdinfo cmp
 

@@ -6,10 +6,10 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib/lib.sh
+# shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 
-# shellcheck source=../scripts/chroot.sh
+# shellcheck source=../../scripts/chroot.sh
 . "$srcdir/../scripts/chroot.sh"
 
 top=$tmp/tree
