@@ -9,8 +9,8 @@
 
 # shellcheck source=../lib/lib.sh
 . "$srcdir/lib/lib.sh" || exit
-# shellcheck source=../volumes.sh
-. "$srcdir/volumes.sh"
+# shellcheck source=../cluster/volumes.sh
+. "$srcdir/cluster/volumes.sh"
 # shellcheck source=places.sh
 . "$srcdir/lab/places.sh"
 # shellcheck source=group.sh

@@ -6,10 +6,10 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib/lib.sh
+# shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 # shellcheck source=volumes.sh
-. "$srcdir/volumes.sh"
+. "$srcdir/cluster/volumes.sh"
 need_root
 need nbdcopy qemu-img qemu-nbd cmp losetup
 

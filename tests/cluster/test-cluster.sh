@@ -5,7 +5,7 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib/lib.sh
+# shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 
 script=$srcdir/../scripts/test-cluster
@@ -42,7 +42,7 @@ grep -q 'needs .*qemu-img.*: run "scripts/install-deps cluster"' "$tmp/log" ||
 
 work=$tmp kind=kubernetes built=$tmp
 export work kind built
-# shellcheck source=cluster/outcome.sh
+# shellcheck source=outcome.sh
 . "$srcdir/cluster/outcome.sh"
 case=job
 check 'it is so' equal 1 1 >"$tmp/log"
