@@ -6,12 +6,12 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=lib/lib.sh
+# shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need python3
 
 work=$tmp
-# shellcheck source=lab/outcome.sh
+# shellcheck source=outcome.sh
 . "$srcdir/lab/outcome.sh"
 
 results=$tmp/results/6.1
