@@ -1,5 +1,5 @@
-# What test-mixed.sh and the test-reads-*.sh tests have in common: with
-# cache=none a load leaves no page cached, and few while it runs.
+# What test-mixed.sh, test-overlay.sh and the test-reads-*.sh tests have in common:
+# with cache=none a load leaves no page cached, and few while it runs.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -118,46 +118,24 @@ load ()
   empty_for_both "$file" "after ${*:2}"
 }
 
-# reads_leave_nothing FILE
-reads_leave_nothing ()
+# on_each FUNCTION [PLACE...]: run it with a file in TMPDIR, on XFS and on btrfs,
+# or only in these places (tmpdir, xfs, btrfs).
+on_each ()
 {
-  local file=$1 bytes
-  local strided=(--rw=read --zonemode=strided --zonesize=64k --zonerange=128k)
+  local place function=$1
 
-  random_file "$file" $size
-  is_seen "$file"
-  drop "$file"
-  start_nbdkit file "$file" cache=none
-  for bytes in 4096 65536 262144; do
-    limited nbdcopy --request-size=$bytes "$uri" null:
-    empty_for_both "$file" "after nbdcopy, requests of $bytes"
+  shift
+  [ $# -gt 0 ] || set -- tmpdir xfs btrfs
+  for place; do
+    case $place in
+      tmpdir) "$function" "$tmp/disk" ;;
+      xfs) mounted xfs 320M ;;
+      btrfs) mounted btrfs 1G ;;
+      *) fail "no such place: $place" ;;
+    esac
+    if [ "$place" != tmpdir ]; then
+      "$function" "$mounted/disk"
+      umount "$mounted"
+    fi
   done
-  cat "$file" >/dev/null
-  limited nbdcopy "$uri" "$tmp/copy"
-  empty_for_both "$file" 'after nbdcopy, warm'
-  same "$file" "$tmp/copy"
-
-  load "$file" cold 1 4 512 --rw=read
-  load "$file" cold 4 4 4k --rw=read
-  load "$file" cold 4 4 64k --rw=randread
-  load "$file" cold 8 4 256k --rw=read
-  load "$file" cold 1 1 32m --rw=randread
-  load "$file" cold 1 4 64k "${strided[@]}"
-  load "$file" warm 4 4 512 --rw=randread
-  load "$file" warm 8 4 64k --rw=read
-  load "$file" warm 4 4 64k "${strided[@]}"
-  load "$file" warm 1 1 32m --rw=read
-  stop_nbdkit
-
-  # A connection left open.
-  head -c $size /dev/zero >"$file"
-  drop "$file"
-  start_nbdkit file "$file" cache=none
-  client_start "$uri"
-  ask cache 0 8M
-  ask read 16M 16M
-  ask read 33333333 100001
-  empty_for_both "$file" 'after the last read, connection open'
-  client_stop
-  stop_nbdkit
 }

@@ -1,7 +1,7 @@
 # A job of the lab: tests of this project, as they are, with their temporary
 # folder in some place.
 #
-#   tests PLACE NAME...
+#   tests PLACE NAME[:ARGUMENT...]...
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,19 +28,20 @@ result nbdkit "$(PATH=/usr/sbin:/usr/bin nbdkit --version)"
 chmod a+rx "$tmp" "$folder"
 
 for name in "${@:2}"; do
+  IFS=: read -ra words <<<"$name"
   status=0
   began=$SECONDS
   (
     trap - EXIT INT TERM
     cd "$builddir"
     TMPDIR=$folder exec timeout -k 20 900 \
-      "$srcdir/$name"
+      "$srcdir/${words[0]}" "${words[@]:1}"
   ) 3>&- || status=$?
   case $status in
     0) how=PASS ;;
     77) how=SKIP ;;
     *) how=FAIL ;;
   esac
-  say "$how: $name, $((SECONDS - began)) s"
-  result test "$place" "$name" $how
+  say "$how: ${words[*]}, $((SECONDS - began)) s"
+  result test "$place" "${words[*]}" $how
 done

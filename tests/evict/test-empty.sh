@@ -1,0 +1,202 @@
+#!/usr/bin/env bash
+# A file or block device written with cache=none has no page in the page cache
+# after a flush, soon after the last write, after the last connection closes, and
+# after the server ends.
+#
+#   test-empty.sh [PLACE...]    of tmpdir, block, xfs, btrfs (all)
+#
+# A page that another process holds for a moment is dropped after that process
+# releases it.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need nbdcopy cmp cachestats
+
+# writes FIRST: requests large and small, aligned and not, up to the last
+# byte of the disk.  No reads, which may leave pages of their own.
+writes ()
+{
+  local i at=$1
+
+  ask write "$at" 1M
+  for i in {1..40}; do
+    ask write $((at + 2097152 + i * 4096)) 4096
+    ask write $((at + 3145728 + i * 70001)) $((i * 37))
+  done
+  ask write $((at + 7340033)) 1048577
+  ask write $((at + 9437184)) 512 fua
+  ask zero $((at + 1000)) 10000 nohole
+  ask zero $((at + 7500001)) 300001
+  ask write $((size - 5001)) 5001
+}
+
+# stays_empty TARGET: a file or block device full of zeroes.
+stays_empty ()
+{
+  local target=$1 connections i
+
+  if [ -b "$target" ]; then
+    size=$(blockdev --getsize64 "$target")
+  else
+    size=$(stat -c %s "$target")
+  fi
+
+  drop "$target"
+  start_nbdkit file "$target" cache=none
+  client_start "$uri"
+
+  writes 0
+  ask flush
+  empty_soon "$target" 'after a flush, the connection open'
+
+  writes 12582912
+  empty_soon "$target" 'after the last write, no flush'
+
+  # A single small request fills no window; and a disk that was idle is seen to
+  # be idle again, each time.
+  for i in 1 2 3; do
+    ask write 20M 4096
+    empty_soon "$target" "after a single write, no flush, time $i"
+    ask write $((20 + i))M 4096
+    ask flush
+    empty_soon "$target" "after a single write and a flush, time $i"
+  done
+
+  ask save "$tmp/model"
+  same "$tmp/model" "$target"
+  drop "$target"
+
+  writes 1048576
+  client_stop
+  empty_soon "$target" 'after the last connection was closed'
+
+  random_file "$tmp/src" "$size"
+  for connections in 1 4; do
+    limited nbdcopy --flush --connections="$connections" "$tmp/src" "$uri"
+    empty_soon "$target" "after nbdcopy, $connections connections"
+    same "$tmp/src" "$target"
+    drop "$target"
+  done
+
+  random_file "$tmp/src" "$size"
+  limited nbdcopy "$tmp/src" "$uri"
+  stop_nbdkit
+  empty_now "$target" 'after the server has ended'
+  same "$tmp/src" "$target"
+  drop "$target"
+
+  # A server that is ended does not close a connection as usual, it forgets it.
+  start_nbdkit file "$target" cache=none
+  client_start "$uri"
+  writes 2097152
+  kill "$server"
+  sleep 0.1
+  client_stop
+  eventually 20 gone "$job" || fail 'the server does not end'
+  pids=()
+  empty_now "$target" 'after the server was ended with a connection open'
+}
+
+# hold: a page of the disk, until the process $holder ends.
+hold ()
+{
+  : >"$tmp/held"
+  python3 -c '
+import mmap, sys, time
+with open(sys.argv[1], "rb") as f:
+    m = mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ)
+m[0]
+print("held", flush=True)
+time.sleep(60)' "$tmp/disk" >"$tmp/held" &
+  holder=$!
+  pids+=("$holder")
+  eventually 5 test -s "$tmp/held" || fail 'nobody holds a page'
+}
+
+# let_go: after the disk was closed.  A server waits for two seconds and no more;
+# on a busy machine it may take longer until the holder has ended, which tells
+# nothing.
+let_go ()
+{
+  local closed=${EPOCHREALTIME//[.,]/}
+
+  client_stop
+  sleep 0.2
+  [ "$(resident "$tmp/disk")" -gt 0 ] || fail 'the page that is held is gone'
+  kill "$holder"
+  eventually 5 gone "$holder" || fail 'the holder does not end'
+  [ $((${EPOCHREALTIME//[.,]/} - closed)) -lt 1500000 ]
+}
+
+# all_go_with_it: whatever was held.
+all_go_with_it ()
+{
+  local status=0
+
+  hold # before the server has a reason to look what is there
+  start_nbdkit file "$tmp/disk" cache=none
+  client_start "$uri"
+  ask write 0 1M
+  let_go || status=1
+  stop_nbdkit
+  left=$(resident "$tmp/disk")
+  return $status
+}
+
+# held_pages_go: pages that another process holds, as the kernel does while it
+# writes, are dropped after their release, also on a kernel that counts no pages.
+held_pages_go ()
+{
+  local wrapper
+
+  need python3
+  for wrapper in '' "$builddir/lib/without-cachestat"; do
+    under=(${wrapper:+"$wrapper"})
+    eventually 20 all_go_with_it || fail 'the holder never ends soon enough'
+    [ "$left" = 0 ] || fail "$wrapper: $left pages that were held are left"
+  done
+  under=()
+}
+
+length=$((33 * 1048576))
+
+on_tmpdir ()
+{
+  truncate -s $((length + 1234)) "$tmp/disk"
+  stays_empty "$tmp/disk"
+  held_pages_go
+}
+
+on_block ()
+{
+  need_root
+  need losetup blockdev
+  truncate -s $((length + 512)) "$tmp/backing"
+  attach "$tmp/backing"
+  stays_empty "$device"
+}
+
+on_xfs ()
+{
+  on_new xfs
+}
+
+on_btrfs ()
+{
+  on_new btrfs
+}
+
+# on_new TYPE: a file on a new file system of this type.
+on_new ()
+{
+  mounted "$1" 320M
+  truncate -s $((length + 1234)) "$mounted/disk"
+  stays_empty "$mounted/disk"
+  umount "$mounted"
+}
+
+[ $# -gt 0 ] || set -- tmpdir block xfs btrfs
+for place; do "on_$place"; done
