@@ -6,6 +6,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
+# shellcheck source=../lib/totals.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib/totals.sh"
+
 tell ()
 {
   echo "$*" | tee -a "$work/counts"
@@ -47,17 +50,4 @@ within ()
     sleep 0.2
   done
   return 1
-}
-
-# total: the last line, and whether nothing failed.
-total ()
-{
-  local passed failed skipped
-
-  touch "$work/counts"
-  passed=$(grep -c '^PASS' "$work/counts" || :)
-  failed=$(grep -c '^FAIL' "$work/counts" || :)
-  skipped=$(grep -c '^SKIP' "$work/counts" || :)
-  echo "$passed passed, $failed failed, $skipped skipped"
-  [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 }

@@ -12,18 +12,6 @@ need fio nbdcopy cmp cachestats
 size=$((128 * 1048576))
 page=$(getconf PAGESIZE)
 
-# read_ahead FILE: bytes that the kernel reads ahead in it.  btrfs hides its
-# device; 4 MiB is what it uses at least.
-read_ahead ()
-{
-  local kb=4096 device
-
-  device=$(stat -c '%Hd:%Ld' "$1")
-  [ ! -e "/sys/class/bdi/$device/read_ahead_kb" ] ||
-    kb=$(<"/sys/class/bdi/$device/read_ahead_kb")
-  echo $((kb * 1024))
-}
-
 # is_seen FILE: all of it is in memory now, and that is what the watcher sees.
 # Of reads that go past the page cache it sees nothing.  The kernel may have taken
 # some pages back by then: some machines do so early, but not each time.
@@ -42,30 +30,15 @@ all_is_seen ()
   ((seen * page * 100 >= size * 99 && seen * page <= size))
 }
 
-# Whether a process would be told of SIGTERM (bit 15 of 64), as residency -w is
-# when it has begun to watch.
-catches_term ()
-{
-  local mask
-
-  mask=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status") &&
-    (((16#$mask >> 14) & 1))
-}
-
 # watch_once FILE LIMIT COMMAND...: $most is the most that was cached while it
 # ran.  The status is 2 if it has not come down.
 watch_once ()
 {
-  local file=$1 limit=$2 watcher status=0
+  local file=$1 limit=$2 status=0
 
-  "$builddir/lib/residency" -w "$file" $((limit * 3 / 4 / page)) >"$tmp/most" &
-  watcher=$!
-  pids+=("$watcher")
-  eventually 10 catches_term "$watcher" || fail 'nobody watches'
+  watch_start "$file" $((limit * 3 / 4 / page))
   limited "${@:3}" >"$tmp/out" 2>&1 || fail "${*:3}: $(<"$tmp/out")"
-  kill "$watcher"
-  wait "$watcher" || status=$?
-  most=$(<"$tmp/most")
+  watch_end || status=$?
   [ -n "$most" ] || fail "${*:3}: it was too short to be watched"
   return "$status"
 }

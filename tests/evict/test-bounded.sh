@@ -21,14 +21,10 @@ bounded ()
   rm -f "$tmp/disk"
   truncate -s 512M "$tmp/disk"
   start_nbdkit file "$tmp/disk" cache=none
-  "$builddir/lib/residency" -w "$tmp/disk" >"$tmp/most" &
-  watcher=$!
-  pids+=("$watcher")
+  watch_start "$tmp/disk"
   limited nbdcopy --connections="$1" --request-size="$2" \
     -- [ "$NBDKIT" --exit-with-parent pattern 512M ] "$uri"
-  kill "$watcher"
-  wait "$watcher"
-  most=$(<"$tmp/most")
+  watch_end
   [ "$most" -gt 0 ] || fail 'nothing was seen in the cache'
   [ "$most" -le "$limit" ] ||
     fail "$1 connections, $2 bytes: $most pages were cached, not $limit"

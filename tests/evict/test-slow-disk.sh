@@ -33,20 +33,16 @@ slow_disk ()
 # held_back JOBS REQUEST-SIZE RW: for three seconds.
 held_back ()
 {
-  local most bytes limit watcher
+  local most bytes limit
 
   bytes=$(numfmt --from=iec "${2^^}")
   limit=$(((32 * 1048576 + $1 * 8 * bytes) / page))
-  "$builddir/lib/residency" -w "$disk" >"$tmp/most" &
-  watcher=$!
-  pids+=("$watcher")
+  watch_start "$disk"
   limited fio --name=slow --ioengine=nbd --uri="$uri" --rw="$3" --bs="$2" \
     --numjobs="$1" --iodepth=8 --size=$size --time_based --runtime=3 \
     --norandommap --group_reporting --output-format=json \
     --output="$tmp/fio.json" >"$tmp/fio" 2>&1 || fail "fio: $(<"$tmp/fio")"
-  kill "$watcher"
-  wait "$watcher" || :
-  most=$(<"$tmp/most")
+  watch_end || :
   [ "$most" -gt 0 ] || fail 'nothing was seen in the cache'
   [ "$most" -le "$limit" ] ||
     fail "$*: $most pages were cached, not $limit at most"

@@ -95,39 +95,22 @@ mebibytes ()
   awk -v n="$1" -v page="$page" 'BEGIN { printf "%.1f MiB\n", n * page / 1048576 }'
 }
 
-# read_ahead: bytes, of the device below.
-read_ahead ()
+# read_ahead_below: bytes, of the device below.
+read_ahead_below ()
 {
-  local number kb=0 at=$read_ahead_of
-
-  [ -n "$at" ] || { echo 0; return; }
-  if [ -b "$at" ]; then
-    number=$((0x$(stat -L -c %t "$at"))):$((0x$(stat -L -c %T "$at")))
-  else
-    number=$(mountpoint -d "$at")
-  fi
-  [ ! -e "/sys/class/bdi/$number/read_ahead_kb" ] ||
-    kb=$(<"/sys/class/bdi/$number/read_ahead_kb")
-  # btrfs hides its own.
-  [ "$(stat -f -c %T "$at")" != btrfs ] || kb=4096
-  echo $((kb * 1024))
+  if [ -n "$read_ahead_of" ]; then read_ahead "$read_ahead_of"; else echo 0; fi
 }
 
 # watched COMMAND...: $most is the most pages of the target that were in memory
 # while it ran, and $status how it ended.
 watched ()
 {
-  local watcher
+  local watch_under=("$builddir/lib/without-cachestat")
 
-  "$builddir/lib/without-cachestat" "$builddir/lib/residency" -w "$target" \
-    >"$tmp/most" &
-  watcher=$!
-  pids+=("$watcher")
+  watch_start "$target"
   status=0
   "$@" >"$tmp/out" 2>&1 || status=$?
-  kill "$watcher"
-  wait "$watcher" || :
-  most=$(<"$tmp/most")
+  watch_end || :
 }
 
 # as_promised COMMAND...: it is if the command succeeds.
@@ -235,24 +218,7 @@ property_peak-reading ()
   [ -n "$copied" ] || { value=-; kept=; return; }
   value=$(mebibytes "$peak_reading")
   as_promised [ $((peak_reading * page)) -le \
-    $((32 * MiB + in_flight + connections * 2 * $(read_ahead))) ]
-}
-
-# compare_maps: $stayed and $added, of the pages of $tmp/before, and how many
-# they were, $resident.
-compare_maps ()
-{
-  "$builddir/lib/residency" -m "$target" >"$tmp/after"
-  read -r resident stayed added < <(awk '
-    { map[NR] = $0 }
-    END {
-      for (i = length(map[1]); i > 0; i--) {
-        was = substr(map[1], i, 1)
-        is = substr(map[2], i, 1)
-        resident += was; stayed += was * is; added += (1 - was) * is
-      }
-      print resident + 0, stayed + 0, added + 0
-    }' "$tmp/before" "$tmp/after")
+    $((32 * MiB + in_flight + connections * 2 * $(read_ahead_below))) ]
 }
 
 # preserved: as was promised?  Some machines take pages back on their own, early.
@@ -270,14 +236,8 @@ half_resident ()
 {
   drop "$target"
   dd if="$target" of=/dev/null bs=1M count=$((size / MiB / 2)) status=none
-  eventually 2 map_at_rest || fail "readahead does not end"
-}
-
-map_at_rest ()
-{
-  "$builddir/lib/residency" -m "$target" >"$tmp/before"
-  sleep 0.3
-  "$builddir/lib/residency" -m "$target" | cmp -s - "$tmp/before"
+  eventually 2 map_repeats "$target" "$tmp/before" ||
+    fail "readahead does not end"
 }
 
 # plain_writes_keep: does what was in memory stay when others write the file
@@ -296,7 +256,7 @@ plain_writes_keep ()
       writers+=($!)
     done
     wait "${writers[@]}"
-    compare_maps
+    compare_maps "$target" "$tmp/before"
     say "plain write $try: kept $stayed of $resident"
     [ $((stayed * 100)) -ge $((resident * 95)) ] || return 1
   done
@@ -326,7 +286,7 @@ property_preserve ()
       grep -q 'cache=preserve' "$tmp/log" || failed
       continue
     fi
-    compare_maps
+    compare_maps "$target" "$tmp/before"
     seen="$how: kept $stayed of $resident, added $added"
     if preserved; then
       :

@@ -134,12 +134,8 @@ overlay ()
   module overlay
   file_system "$1"
   below=$folder
-  mkdir "$below"/{lower,upper,work}
   folder=$tmp/merged
-  mkdir "$folder"
-  mounts+=("$folder")
-  mount -t overlay overlay "$folder" -o \
-    "lowerdir=$below/lower,upperdir=$below/upper,workdir=$below/work"
+  mount_overlay "$below" "$folder"
   target=$folder/disk
 }
 

@@ -62,7 +62,7 @@ reads "$ours"
 as_promised [ "$worst" = 0 ]
 result row "$place" left "$worst read" "$stock_left read" "$kept"
 as_promised [ $((highest * page)) -le \
-  $((32 * MiB + in_flight + connections * 2 * $(read_ahead))) ]
+  $((32 * MiB + in_flight + connections * 2 * $(read_ahead_below))) ]
 result row "$place" peak-reading "$(mebibytes "$highest")" "$stock_peak" "$kept"
 
 # Half of it is in memory: it stays, or the server says that it cannot tell.
@@ -70,7 +70,7 @@ half_resident
 serve_as_nobody preserve
 read_in 262144
 stop_nbdkit
-compare_maps
+compare_maps "$target" "$tmp/before"
 value="kept $stayed of $resident, added $added"
 if [ "$status" != 0 ] && grep -q cache=preserve "$tmp/log"; then
   value="refuses, $value"

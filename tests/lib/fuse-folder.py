@@ -17,19 +17,17 @@ import os
 import struct
 import sys
 
-# Of <linux/fuse.h>.
-LOOKUP, FORGET, GETATTR, SETATTR, MKNOD, MKDIR = 1, 2, 3, 4, 8, 9
-UNLINK, RMDIR, RENAME, OPEN, READ, WRITE = 10, 11, 12, 14, 15, 16
-STATFS, RELEASE, FSYNC, SETXATTR, GETXATTR = 17, 18, 20, 21, 22
-FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR = 25, 26, 27, 28, 29
-CREATE, INTERRUPT, BATCH_FORGET, RENAME2, LSEEK = 35, 36, 42, 45, 46
-ASYNC_READ, BIG_WRITES, WRITEBACK_CACHE = 1 << 0, 1 << 5, 1 << 16
-KEEP_CACHE = 1 << 1
-SET_MODE, SET_SIZE = 1 << 0, 1 << 3
-MAX_WRITE = 128 * 1024
-HEADER = struct.Struct("<IIQQIIIHxx")
+sys.dont_write_bytecode = True
 
-libc = ctypes.CDLL(None, use_errno=True)
+# pylint: disable=wrong-import-position
+from fuse_server import (
+    CREATE, FLUSH, FSYNC, GETATTR, GETXATTR, KEEP_CACHE, LIBC, LOOKUP, LSEEK,
+    MKDIR, MKNOD, OPEN, OPENDIR, READ, READDIR, RELEASE, RELEASEDIR, RENAME,
+    RENAME2, RMDIR, SETATTR, SETXATTR, STATFS, UNLINK, WRITE, WRITE_IN, mount,
+    serve)
+
+SET_MODE, SET_SIZE = 1 << 0, 1 << 3
+
 paths = {1: os.fsencode(sys.argv[1])}  # of node numbers
 numbers = {paths[1]: 1}
 
@@ -63,7 +61,7 @@ def string(body, offset):
 
 
 def rename(old, new, flags):
-    if libc.renameat2(-100, old, -100, new, flags) == -1:
+    if LIBC.renameat2(-100, old, -100, new, flags) == -1:
         raise OSError(ctypes.get_errno(), "renameat2")
     node = numbers.pop(old, None)
     numbers.pop(new, None)
@@ -129,7 +127,7 @@ def on_file(operation, body):
     if operation == READ:
         return os.pread(fd, size, offset)
     if operation == WRITE:
-        return struct.pack("<II", os.pwrite(fd, body[40:], offset), 0)
+        return struct.pack("<II", os.pwrite(fd, body[WRITE_IN:], offset), 0)
     if operation == LSEEK:
         return struct.pack("<Q", os.lseek(fd, offset, size))
     if operation == RELEASE:
@@ -139,11 +137,6 @@ def on_file(operation, body):
 
 def answer(operation, node, body):
     """What there is to say to a request; raises OSError."""
-    if operation == INIT:
-        readahead, = struct.unpack_from("<8xI", body)
-        return struct.pack("<4I2H2I2H8I", 7, 31, readahead,
-                           ASYNC_READ | BIG_WRITES | WRITEBACK_CACHE, 12, 9,
-                           MAX_WRITE, 1, 32, 0, *[0] * 8)
     if operation == GETATTR:
         return attr_out(paths[node])
     if operation == SETATTR:
@@ -179,31 +172,4 @@ def answer(operation, node, body):
     raise OSError(errno.ENOSYS, "no such request")
 
 
-def serve(device):
-    while True:
-        try:
-            request = os.read(device, MAX_WRITE + 4096)
-        except OSError:
-            return  # unmounted
-        _, operation, unique, node = HEADER.unpack_from(request)[:4]
-        if operation in (FORGET, INTERRUPT, BATCH_FORGET):
-            continue
-        out, error = b"", 0
-        try:
-            out = answer(operation, node, request[HEADER.size:])
-        except OSError as e:
-            error = -e.errno
-        os.write(device, struct.pack("<IiQ", 16 + len(out), error, unique) + out)
-
-
-def main():
-    device = os.open("/dev/fuse", os.O_RDWR)
-    options = (f"fd={device},rootmode=40000,user_id=0,group_id=0,"
-               "allow_other,default_permissions")
-    if libc.mount(b"test", os.fsencode(sys.argv[2]), b"fuse", 0,
-                  options.encode()) == -1:
-        sys.exit(f"mount: {os.strerror(ctypes.get_errno())}")
-    serve(device)
-
-
-main()
+serve(mount(sys.argv[2], 0o40000), answer)

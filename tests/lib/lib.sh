@@ -461,6 +461,18 @@ fuse_disk ()
   truncate -s 64M "$tmp/disk"   # of which the kernel believes no server
 }
 
+# mount_overlay FOLDER AT [LOWER]: overlayfs at AT, with the layers FOLDER/lower
+# (or LOWER) and FOLDER/upper, to which it writes.  Fails if the kernel does.
+mount_overlay ()
+{
+  local lower=${3:-$1/lower}
+
+  mkdir -p "$lower" "$1/upper" "$1/work" "$2"
+  [[ " ${mounts[*]} " = *" $2 "* ]] || mounts+=("$2")
+  mount -t overlay -o "lowerdir=$lower,upperdir=$1/upper,workdir=$1/work" \
+    none "$2"
+}
+
 # overlay TYPE SIZE: overlayfs over a new file system of this type, at $mounted;
 # what it writes is in the folder $upper.
 overlay ()
@@ -470,11 +482,57 @@ overlay ()
   mounted "$1" "$2"
   below=$mounted
   mounted=$tmp/overlay-$1-$2
+  # shellcheck disable=SC2034
   upper=$below/upper
-  mkdir "$below/lower" "$upper" "$below/work" "$mounted"
-  mounts+=("$mounted")
-  mount -t overlay -o "lowerdir=$below/lower,upperdir=$upper,workdir=$below/work" \
-    none "$mounted" || skip "the kernel cannot mount overlayfs over $1"
+  mount_overlay "$below" "$mounted" ||
+    skip "the kernel cannot mount overlayfs over $1"
+}
+
+# read_ahead AT: bytes that the kernel reads ahead in a file, folder or block
+# device.  btrfs hides its device; 4 MiB is what it uses at least.
+read_ahead ()
+{
+  local kb=4096 device format=%Hd:%Ld
+
+  [ ! -b "$1" ] || format=%Hr:%Lr
+  device=$(stat -L -c "$format" "$1")
+  [ ! -e "/sys/class/bdi/$device/read_ahead_kb" ] ||
+    kb=$(<"/sys/class/bdi/$device/read_ahead_kb")
+  echo $((kb * 1024))
+}
+
+# watch_start FILE [PAGES]: count its cached pages until watch_end, see
+# "residency -w"; under the command $watch_under, if it is set.
+watch_under=()
+watch_start ()
+{
+  "${watch_under[@]}" "$builddir/lib/residency" -w "$@" >"$tmp/most" &
+  watcher=$!
+  pids+=("$watcher")
+  eventually 10 catches_term "$watcher" || fail 'the watcher does not start'
+}
+
+# catches_term PID: whether the process handles SIGTERM (bit 15 of 64), which
+# "residency -w" does when it has begun to watch.
+catches_term ()
+{
+  local mask
+
+  mask=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status") &&
+    (((16#$mask >> 14) & 1))
+}
+
+# watch_end: $most is the most pages that were cached.  Returns the status of
+# "residency -w".
+watch_end ()
+{
+  local status=0
+
+  kill "$watcher"
+  wait "$watcher" || status=$?
+  # shellcheck disable=SC2034
+  most=$(<"$tmp/most")
+  return "$status"
 }
 
 # map_at_rest FILE MAP: its map of resident pages, when what the kernel reads
@@ -485,12 +543,35 @@ map_at_rest ()
   eventually 20 map_is_stable "$1" "$2" || fail "$1 does not come to rest"
 }
 
-map_is_stable ()
+# map_repeats FILE MAP: its map of resident pages does not change at once.
+map_repeats ()
 {
   "$builddir/lib/residency" -m "$1" >"$2"
-  sleep 0.2
-  "$builddir/lib/residency" -m "$1" | cmp -s "$2" &&
+  sleep 0.3
+  "$builddir/lib/residency" -m "$1" | cmp -s - "$2"
+}
+
+map_is_stable ()
+{
+  map_repeats "$@" &&
     (($("$builddir/lib/residency" "$1") <= $(fold -w 1 "$2" | grep -c 1 || :)))
+}
+
+# compare_maps FILE MAP: of the pages in the map there were $resident; $stayed of
+# them are resident now, and $added others.
+compare_maps ()
+{
+  "$builddir/lib/residency" -m "$1" >"$2.after"
+  read -r resident stayed added < <(awk '
+    { map[NR] = $0 }
+    END {
+      for (i = length(map[1]); i > 0; i--) {
+        was = substr(map[1], i, 1)
+        is = substr(map[2], i, 1)
+        resident += was; stayed += was * is; added += (1 - was) * is
+      }
+      print resident + 0, stayed + 0, added + 0
+    }' "$2" "$2.after")
 }
 
 # as_before FILE MAP WHEN: no page is resident that was not then.  Fails with
@@ -498,16 +579,9 @@ map_is_stable ()
 # take back what is idle, at any time, or 16 MiB at once.
 as_before ()
 {
-  local kept added before
-
-  "$builddir/lib/residency" -m "$1" >"$2.after"
-  before=$(fold -w 1 "$2" | grep -c 1 || :)
-  kept=$(paste -d '' <(fold -w 1 "$2") <(fold -w 1 "$2.after") |
-    grep -c 11 || :)
-  added=$(paste -d '' <(fold -w 1 "$2") <(fold -w 1 "$2.after") |
-    grep -c 01 || :)
+  compare_maps "$1" "$2"
   [ "$added" = 0 ] || fail "$3: $added pages more than before are cached"
   # shellcheck disable=SC2034
-  taken="$3: of $before pages that were cached $kept are left"
-  [ $((kept * 100)) -ge $((before * 90)) ]
+  taken="$3: of $resident pages that were cached $stayed are left"
+  [ $((stayed * 100)) -ge $((resident * 90)) ]
 }

@@ -58,16 +58,13 @@ done
 
 # Overlayfs whose upper layer is such a file system: its magic is another, and
 # so is that of a file until it is written for the first time.
-mkdir "$tmp/backing.d" "$tmp/fuse" "$tmp/lower" "$tmp/overlay"
-mounts+=("$tmp/fuse" "$tmp/overlay")
+mkdir "$tmp/backing.d" "$tmp/fuse" "$tmp/lower"
+mounts+=("$tmp/fuse")
 truncate -s 64M "$tmp/lower/disk"
 /usr/bin/python3 "$srcdir/lib/fuse-folder.py" "$tmp/backing.d" "$tmp/fuse" &
 under_pids+=($!)
 eventually 5 mountpoint -q "$tmp/fuse" || fail 'the folder is not mounted'
-mkdir "$tmp/fuse/upper" "$tmp/fuse/work"
-mount -t overlay -o \
-  "lowerdir=$tmp/lower,upperdir=$tmp/fuse/upper,workdir=$tmp/fuse/work" \
-  none "$tmp/overlay" ||
+mount_overlay "$tmp/fuse" "$tmp/overlay" "$tmp/lower" ||
   skip 'this kernel has no overlayfs, or accepts no FUSE as its upper layer'
 start_nbdkit -r file "$tmp/overlay/disk"
 client_start "$uri"

@@ -81,10 +81,8 @@ other ()
   for cache in none default; do through_nbd 16 4; done
 }
 
-mkdir "$tmp/lower" "$tmp/upper" "$tmp/work" "$tmp/overlay" "$tmp/ntfs"
-mounts+=("$tmp/overlay")
-mount -t overlay -o "lowerdir=$tmp/lower,upperdir=$tmp/upper,workdir=$tmp/work" \
-  overlay "$tmp/overlay" || lacks 'needs overlayfs'
+mkdir "$tmp/ntfs"
+mount_overlay "$tmp" "$tmp/overlay" || lacks 'needs overlayfs'
 other "$tmp/overlay"
 
 mounted ext3 64M

@@ -221,7 +221,7 @@ make_fs_once ()
 mount_fs ()
 {
   case $1 in
-    overlay-*) mount_overlay "${1#overlay-}" ;;
+    overlay-*) mount_overlay_fs "${1#overlay-}" ;;
     *)
       eventually 60 mount -t "$1" "${mount_options[@]}" "$device" "$mnt" ||
         fail "cannot mount $1"
@@ -229,14 +229,13 @@ mount_fs ()
   esac
 }
 
-mount_overlay ()
+mount_overlay_fs ()
 {
   eventually 60 mount -t "$1" "${mount_options[@]}" "$device" "$below" ||
     fail "cannot mount $1"
   real=$below/upper
-  mkdir -p "$below/lower" "$real" "$below/work"
-  mount -t overlay -o "lowerdir=$below/lower,upperdir=$real,workdir=$below/work" \
-    none "$mnt" || skip "the kernel cannot mount overlayfs over $1"
+  mount_overlay "$below" "$mnt" ||
+    skip "the kernel cannot mount overlayfs over $1"
 }
 
 unmount_fs ()
