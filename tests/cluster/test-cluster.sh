@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What scripts/test-cluster takes, without a cluster: cases by their names, of
-# the kind that is wanted; and how it counts.
+# scripts/test-cluster selects cases by name and kind, and counts their results.
+# The test needs no cluster.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The script of examples/kubernetes/import-job.yaml, run here on a loop device in
-# place of its volume: it imports an image and leaves nothing in the page cache,
-# and gives up before it writes where another try would not help.
+# The script of examples/kubernetes/import-job.yaml imports an image and leaves
+# nothing in the page cache.  It runs here on a loop device in place of its
+# volume.  It gives up before it writes where another try would not help.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

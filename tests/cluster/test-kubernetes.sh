@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The examples for Kubernetes: their manifests are what the schemas of several
-# versions ask for, with no field that they do not have.  convert-job.yaml has its
-# limit of memory; and its script, run here on folders in place of volumes,
-# converts every disk of its list and leaves nothing in the page cache.
+# The manifests for Kubernetes match the schemas of several versions, and the
+# script of convert-job.yaml converts every disk of its list.  No manifest has a
+# field that the schemas do not have.  The job has its limit of memory.  The
+# script, run here on folders in place of volumes, leaves nothing in the page
+# cache.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

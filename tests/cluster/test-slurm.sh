@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The example for Slurm, run here as a task of an array job would be: it converts
-# its disk and leaves nothing in the page cache; when it fails it leaves nothing
+# The example for Slurm converts its disk and leaves nothing in the page cache.
+# It runs here as a task of an array job would.  When it fails it leaves nothing
 # of the disk, and is requeued twice if that may help.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# One allocation, descriptor, thread or mapping of the plugin fails, or all fail
-# from one on.  No data is wrong, in reads or in the file.  The server neither
-# crashes nor hangs, and answers afterwards.  With cache=none eviction works
-# again: no page of the file stays in the page cache.  A statistics file is JSON, or empty.
+# If an allocation, descriptor, thread or mapping of the plugin fails, no data
+# is wrong, and the server neither crashes nor hangs.  One of them fails, or all
+# from one on.  The data is right in reads and in the file, and the server
+# answers afterwards.  With cache=none eviction works again: no page of the file
+# stays in the page cache.  A statistics file is JSON, or empty.
 #
 # The test samples the calls by a seed that it prints.  Environment:
 #

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A file system tells of a failed writeback with whatever errno its server has:
-# also with those that say elsewhere that there is no such call.  The next flush
-# is told of each, whoever hears of it, on a description of one's own or on one
-# that is shared and cannot be opened again.
+# The next flush fails with each errno that a file system reports for a failed
+# writeback.  That includes an errno that elsewhere means that there is no such
+# call.  The error is seen on a description of the plugin's own, or on a shared
+# one that cannot be opened again.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# After a crash at any moment, whatever the disk had not been told to flush, all
-# that a completed flush or FUA request covered is there: about 60 crash points
-# on each of five kinds of disk, see crash/run for more.  The same run must
-# find losses where the server, its fsync or the disk ignores flushes.
+# After a crash at any moment, all data that a completed flush or FUA request
+# covered is on the disk.  The crash drops any writes that the disk has not
+# flushed: about 60 crash points on each of five kinds of disk, see crash/run
+# for more.  The same run must find losses where the server, its fsync or the
+# disk ignores flushes.
 #
 # CRASH_POINTS and CRASH_SEED in the environment make it longer, and different.
 #

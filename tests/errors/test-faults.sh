@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# No data is lost silently: a few random histories on a disk that refuses writes,
-# on five file systems, in each cache mode, by name and by an inherited
-# descriptor.  The stock plugin loses some, or the rig could not see it.  See
-# rig/run for more.
+# No data is lost silently on a disk that refuses writes.  A few random
+# histories run on five file systems, in each cache mode, by name and by an
+# inherited descriptor.  The stock plugin must lose some data, or the rig could
+# not see a loss.  See rig/run for more.
 #
 # FAULT_HISTORIES and FAULT_SEED in the environment make it longer, and
 # different; FAULT_SYSTEMS is for kernels whose file systems lose data by

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Write and zero with FUA sync, on a descriptor that is opened for the request and
-# closed after it; flush syncs; and an ordinary write does not.
+# FUA writes and zeroes, and flushes, sync the file, and an ordinary write does
+# not.  A FUA request uses a descriptor that is opened for it and closed after
+# it.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

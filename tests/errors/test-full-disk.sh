@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# When the disk is full the client is told ENOSPC, nothing hangs, and the
-# server goes on: what was written is there, and there is room again once some
-# of it is given back.
+# When the disk is full, the client gets ENOSPC, nothing hangs, and the server
+# continues.  The data written before is there, and there is room again once
+# some space is given back.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SIGKILL in the middle of a copy, and the plug pulled at the same moment: all
-# that was flushed is on the disk.
+# After SIGKILL in the middle of a copy, and a power cut at the same moment, all
+# flushed data is on the disk.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Where the machine gives less than usual, the server does what it can more
-# slowly, or says what it cannot do, and its data is right.
+# Where the machine gives less than usual, the server works more slowly or
+# reports what it cannot do, and its data is right.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

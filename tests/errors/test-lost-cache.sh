@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A disk cannot flush its cache, and loses data that it had accepted.  Whichever
-# request of one connection fails for that, the next flush of another connection,
-# whose data is gone, fails, too, once.
+# If a disk cannot flush its cache and loses data, the next flush of each
+# connection whose data is gone fails once.  That holds whichever request of
+# another connection fails first.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

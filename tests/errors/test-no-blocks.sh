@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Pages for which the file system finds no blocks when they are to be written
-# back are lost at once, and only who started their writeback is told: the flush
-# fails all the same.
+# A flush fails if the file system finds no blocks for pages at their writeback.
+# The kernel drops these pages at once, and reports the error only to the caller
+# that started their writeback.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Over quota (EDQUOT): the client is told ENOSPC, which is the nearest that the
-# protocol has, what was flushed is there, and the server serves on.
+# Over quota (EDQUOT), the client gets ENOSPC, the flushed data is there, and
+# the server continues.  ENOSPC is the nearest error that the protocol has.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

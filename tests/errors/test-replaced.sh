@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A file that is replaced under the server, by renaming another over it: an
-# open connection keeps the old one, a new connection gets the new one.
+# If another file is renamed over a served file, an open connection keeps the
+# old file and a new connection gets the new one.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

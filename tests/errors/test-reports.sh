@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# A writeback error is reported, whoever comes after it: to a client that
-# returns after the last one left, to each connection that opens before the
-# report, and to another program's fsync after the server has ended.  A read-only
-# server uses no report up.  The stock plugin with cache=default does the same.
+# A writeback error is reported to every client that comes after it.  These are
+# a client that returns after the last one left, each connection that opens
+# before the report, and another program's fsync after the server has ended.  A
+# read-only server uses no report up.  The stock plugin with cache=default does
+# the same.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

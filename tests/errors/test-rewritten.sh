@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# What failed to be written back stays in memory, and is no reason to sweep the
-# file again and again.  Once it has been written again with success, or zeroed,
-# it goes as all else does.
+# Data whose writeback failed stays in memory, without repeated sweeps, and is
+# dropped once it is written again with success, or zeroed.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Where blocks are smaller than pages, a page of which one block could not be
-# written back stays in memory, although another block of it is written later
-# and that succeeds.
+# Where blocks are smaller than pages, a page of which one block failed to be
+# written back stays in memory.  That holds although another block of it is
+# written later and that succeeds.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

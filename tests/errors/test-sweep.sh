@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What was written and could not be written back is read as it was written until
-# a flush has failed, although somebody else has read so much of the file that
-# its pages are swept; with and without cachestat.
+# Data whose writeback failed is read as it was written until a flush has
+# failed, also if its pages are swept.  The sweep comes because another process
+# has read much of the file.  The test runs with and without cachestat.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SIGTERM in the middle of a copy: the server ends within 5 seconds and leaves
-# nothing of the file in the page cache.
+# After SIGTERM in the middle of a copy, the server ends within 5 seconds and
+# leaves nothing of the file in the page cache.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

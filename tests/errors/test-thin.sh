@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A thin disk, which has less space than it says: writes succeed, and their
-# writeback fails.  The flush fails, and what was flushed before is there.  If
-# nobody flushes, the log tells which file, and where.
+# On a thin disk that runs out of space, the flush fails, and the data flushed
+# before is there.  Such a disk has less space than it reports, so writes
+# succeed and their writeback fails.  If no client flushes, the log gives the
+# file and the offset.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A file that is truncated under the server: reading past its end fails with
-# EIO and a message that says why, and the server serves on.  What was cut off
-# is no hole, which a client would copy without reading it.
+# If a served file is truncated, reading past its end fails with EIO and a
+# message that gives the reason, and the server continues.  Block status does
+# not report the part that was cut off as a hole, which a client would copy
+# without reading it.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A file system that goes read-only under the server, by an error of its own
-# or because the disk takes nothing any more: clients are told, no request
-# hangs, and the server ends as always.
+# If a file system turns read-only under the server, clients get errors, no
+# request hangs, and the server ends as always.  It turns read-only by an error
+# of its own, or because the disk accepts no writes any more.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

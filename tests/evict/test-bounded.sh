@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# While a copy into a file runs with cache=none, its pages in the cache never
-# come to more than 32 MiB and the requests in flight.
+# With cache=none, a copy into a file never has more than 32 MiB and the
+# requests in flight in the page cache.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

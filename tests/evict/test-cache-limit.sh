@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# cache-limit= bounds the page cache of all disks of a server together: 16 disks
-# that are read and written at once have no more than that, 256 KiB each, and
-# their requests in flight; with a larger limit they have more.
+# cache-limit= bounds the page cache of all disks of a server together.  16
+# disks that are read and written at once have no more than that, 256 KiB each,
+# and their requests in flight; with a larger limit they have more.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# On a disk that is very slow: a client that leaves without a flush, however
-# long it was idle, leaves nothing in memory; and while what it wrote goes to
-# the disk, others can come, write, and have their flushes answered.
+# On a very slow disk, a client that leaves without a flush leaves nothing in
+# memory, and other clients' flushes are answered.  That holds however long the
+# client was idle.  While its data goes to the disk, other clients can connect,
+# write and flush.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# With cache=none small reads that stand alone go past the page cache, and those
-# of a stream through it, where the kernel reads ahead: also if 16 threads serve
-# it and overtake each other.
+# With cache=none, small single reads bypass the page cache, and reads of a
+# stream use its readahead.  That holds also if 16 threads serve the stream and
+# overtake each other.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A file or block device written with cache=none has no page in the page cache
-# after a flush, soon after the last write, after the last connection closes, and
-# after the server ends.
+# after a flush, soon after the last write, after the last connection closes,
+# and after the server ends.
 #
 #   test-empty.sh [PLACE...]    of tmpdir, block, xfs, btrfs (all)
 #

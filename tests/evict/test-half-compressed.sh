@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# A file on btrfs of which half is compressed: nothing stays in memory of random
-# reads, although btrfs reads compressed data through the page cache when it is
-# told not to use it.
+# Random reads of a half-compressed file on btrfs leave no page in memory,
+# although btrfs reads compressed data through the page cache despite O_DIRECT.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

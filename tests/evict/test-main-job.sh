@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The job that this plugin is for: a disk image with a file system and real
-# files in it, copied by nbdcopy with cache=none, arrives byte for byte and
-# leaves no page in the cache.
+# A disk image that nbdcopy copies with cache=none arrives byte for byte and
+# leaves no page in the page cache.  This is the job that the plugin is for.
+# The image has a file system with real files.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# With cache=none, while several clients read, write, zero, trim and flush the
-# same disk, few of its pages are cached; soon after, none; and its data is
-# right.
+# With cache=none, few pages are cached while several clients read, write, zero,
+# trim and flush the same disk, and none soon after.  The data is right.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On tmpfs, ramfs and hugetlbfs, which have no page cache to empty, cache=none
-# says so in the debug log, and serves.
+# serves, and reports that in the debug log.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What another process reads of a file, while a client of cache=none reads
-# elsewhere in it, is swept out of the page cache while the client goes on: also
-# far away in a large file, and although it was coming in during sweeps before.
+# Pages that another process reads while a client uses cache=none elsewhere in
+# the file are swept out of the page cache.  That holds also far away in a large
+# file, and for pages that arrived during earlier sweeps.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# On overlayfs, where cachestat and sync_file_range look at an inode that has no
-# pages, cache=none keeps the page cache as small as elsewhere, preserve leaves
-# the pages of others, and it is said by which means.  With and without
-# cachestat, over two file systems.
+# On overlayfs, cache=none keeps the page cache as small as elsewhere, and
+# cache=preserve keeps the pages of other processes.  There cachestat and
+# sync_file_range look at an inode that has no pages.  The log and the
+# statistics report which calls are used instead.  The test runs with and
+# without cachestat, over two file systems.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

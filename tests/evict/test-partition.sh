@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Of a file on a partition it is known how much the kernel reads ahead, which is
-# a property of the whole disk.
+# For a file on a partition, the plugin finds the readahead size, which is a
+# property of the whole disk.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# With cache=none, reads of a file that is not cached leave no page in the page cache, and keep few while
-# they run: in TMPDIR, on XFS and on btrfs.
+# With cache=none, reads of a file that is not cached leave no page in the page
+# cache, and keep few while they run: in TMPDIR, on XFS and on btrfs.
 #
 #   test-reads-cold.sh [PLACE...]    of tmpdir, xfs, btrfs (all)
 #

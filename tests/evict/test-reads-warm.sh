@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# With cache=none, reads of a file that is cached before leave no page in the page cache, and keep few while
-# they run: in TMPDIR, on XFS and on btrfs.
+# With cache=none, reads of a file that is cached before leave no page in the
+# page cache, and keep few while they run: in TMPDIR, on XFS and on btrfs.
 #
 #   test-reads-warm.sh [PLACE...]    of tmpdir, xfs, btrfs (all)
 #

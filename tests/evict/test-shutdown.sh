@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# SIGTERM while clients of many disks are connected, and another program has
-# locked the pages of all of them in memory: the disks are emptied at the same
-# time, so the server ends soon, and not after 2 seconds for each disk.
+# SIGTERM ends a server of many disks soon, although another program has locked
+# all their pages in memory.  The server empties the disks at the same time, and
+# does not wait 2 seconds for each disk.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

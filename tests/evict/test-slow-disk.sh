@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# On a disk of 50 MB/s, which no client waits for, writers are held back by the
-# full ring: the page cache stays within the bound, no request hangs, and the
-# data is right.
+# On a disk of 50 MB/s, the full ring holds writers back: the page cache stays
+# within the bound, no request hangs, and the data is right.  No client waits
+# for the disk itself.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

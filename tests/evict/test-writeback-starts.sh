@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A full window is written back at once, not only when it has to be dropped:
-# without a flush, in pieces, and the next piece is started before the thread
-# waits for the last one.  No piece is larger than 512 KiB, so that no more is in
-# flight than keeps the disk busy (unit/test-flight.c).
+# The plugin starts writeback of a full window at once, not only when it drops
+# the window.  It does so without a flush, in pieces, and starts the next piece
+# before the thread waits for the last one.  No piece is larger than 512 KiB, so
+# that no more is in flight than keeps the disk busy (unit/test-flight.c).
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What scripts/lab says of its jobs' results: each is counted as what it is, a
-# machine that did not come to the end of its job has failed, and the report
-# tells what is not as promised and why, or that nobody has explained it.
+# scripts/lab counts each result of a job once, and counts a machine that did
+# not reach the end of its job as failed.  The report lists what is not as
+# promised and why, or that it is not explained.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

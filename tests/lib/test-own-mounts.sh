@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What a test mounts nobody outside of it sees, so nobody can keep it in use.
+# A mount that a test makes is invisible outside of the test, so no other
+# process can keep it in use.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

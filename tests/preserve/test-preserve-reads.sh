@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# With cache=preserve, reading leaves the page cache exactly as it was: with
-# much readahead and the kernel's marks of it all over the file, after random
-# reads that end at once, for a server that may only read the file, and after
-# more scattered writes over the pages of others than it can remember.  Where it
-# cannot promise that, it says so and refuses.
+# With cache=preserve, reading leaves the page cache exactly as it was.  That
+# holds with much readahead and the kernel's readahead marks all over the file,
+# after random reads that end at once, for a server that may only read the file,
+# and after more scattered writes over other processes' pages than the plugin
+# can remember.  Where it cannot promise that, it reports so and refuses.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

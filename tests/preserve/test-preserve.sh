@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# With cache=preserve, pages that others had in memory stay there, and nothing
-# else does: after a copy out, random reads and writes.
+# With cache=preserve, pages that other processes had in memory stay there, and
+# no other pages do.  The test copies out, reads at random and writes.
 #
 # The kernel may take back pages at any time, and some machines are set up to
 # do so early.  So what has stayed is compared with a control file, which has

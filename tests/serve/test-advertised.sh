@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The plugin says what it is and what it was built with, that it runs requests
-# in parallel, and advertises to clients all that it can do.
+# The plugin reports its name, version and build, runs requests in parallel, and
+# advertises to clients all that it can do.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# A block device advertises its logical sector size as the minimum block size and
-# the larger one of its minimum and optimal I/O size as the preferred one, as the
-# stock plugin of nbdkit 1.48 does.  These are hints: unaligned requests are
-# served.  A size that is no multiple of the sectors' is no reason for a client to
-# refuse the disk, and a regular file advertises nothing.
+# A block device advertises the block sizes that the stock plugin of nbdkit 1.48
+# advertises, and a regular file advertises none.  The minimum is the logical
+# sector size; the preferred size is the larger one of the minimum and the
+# optimal I/O size.  These sizes are hints: the server accepts unaligned
+# requests.  A device size that is no multiple of the sector size does not make
+# a client refuse the disk.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

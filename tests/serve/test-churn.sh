@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Connections that come and go at random, to one file and to several, read what
-# they wrote, and leave the server with the descriptors and threads that it
-# had, and the page cache empty.
+# they wrote and leave no descriptor, thread or page behind.
 #
 # SECONDS_EACH=300 in the environment makes it longer.
 #

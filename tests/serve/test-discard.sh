@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Trim gives space back on a block device that can discard, but cannot zero by
-# giving back, as thin volumes do: on a loop device where fallocate is refused.
-# All of it for the whole disk, the whole pages of other ranges, and nothing
-# beside them.  On a device that can do neither, such as one on a file on NTFS,
-# trim succeeds all the same, and zero writes.
+# giving back space, as thin volumes do.  The device is a loop device where
+# fallocate is refused.  Trim of the whole disk gives back all of it; trim of
+# other ranges gives back their whole pages and nothing beside them.  On a
+# device that can do neither, such as one on a file on NTFS, trim succeeds all
+# the same, and zero writes.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What the stock plugin accepts, ours accepts and means the same: each row of
-# the list below is run with both.  Where the installed stock plugin is not of
-# a version that the row is about, the row says what it means, and ours is run.
+# The plugin accepts what the stock plugin accepts, with the same meaning.  Each
+# row of the list below is run with both plugins.  If the installed stock plugin
+# has another version than the row is about, the row gives the expected result,
+# and only this plugin is run.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # With dir= and dirfd=, the exports listed are the regular files and block
-# devices; every other name is refused at once, even that of a FIFO, after which
-# the server serves the good ones as before; and messages have no path.
+# devices, and every other name is refused at once.  That includes the name of a
+# FIFO.  Afterwards the server serves the good exports as before.  Error
+# messages contain no path.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The extents of sparse files are those that SEEK_DATA and SEEK_HOLE find,
-# whatever range is asked about, and one only when one is asked for.
+# The extents of sparse files are those that SEEK_DATA and SEEK_HOLE find, for
+# any range, and one extent only when one is requested.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

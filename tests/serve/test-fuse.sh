@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# On FUSE with the writeback cache, where SEEK_DATA knows nothing of what is in
-# memory only, no hole is told of where a write has completed, by whomever: also
-# not on overlayfs above it.
+# On FUSE with the writeback cache, block status reports no hole where any
+# process has completed a write.  There SEEK_DATA does not see data that is in
+# memory only.  The same holds on overlayfs above such a file system.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

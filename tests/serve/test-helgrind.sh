@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Under valgrind's helgrind, with every kind of request and with several
-# connections, the plugin's locks are taken in one order and no data is used
-# by two threads without one, but for atomics, which helgrind does not know
+# Under valgrind's helgrind, the plugin takes its locks in one order and shares
+# no data between threads without a lock.  The test makes every kind of request,
+# on several connections.  Atomics are excluded, as helgrind does not know them
 # (ThreadSanitizer does).
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A thousand connections, opened, used and closed, leave the server with the
-# descriptors, threads and (but for a little) memory that it had.
+# A thousand connections leave the server with the descriptors, threads and
+# (except for a little) memory that it had before.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A folder of 1,000 exports: all are listed, visited by 16 clients at a time,
-# and held open at once, for two descriptors and no thread each more than the
-# connections themselves need; and nothing is left when they have gone.
+# A server of 1,000 exports lists them all, serves 16 clients at a time, and
+# holds all exports open at once.  Each open export needs two descriptors and no
+# thread beyond those of its connection.  Nothing is left after the clients
+# disconnect.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

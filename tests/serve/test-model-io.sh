@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Tens of thousands of random reads, writes, zeroes, trims and flushes, checked
-# against a model: through libnbd on one and four connections, and through a
-# file that nbdfuse shows; in every cache mode, with rings so small that
-# windows are evicted all the time; and on file systems where zero and trim, or
-# the page cache, work in other ways: overlayfs, ext3 and NTFS by FUSE.
+# Tens of thousands of random reads, writes, zeroes, trims and flushes agree
+# with a model.  They run through libnbd on one and four connections, and
+# through a file that nbdfuse shows; in every cache mode, with rings so small
+# that windows are evicted all the time; and on file systems where zero and
+# trim, or the page cache, work in other ways: overlayfs, ext3 and NTFS by FUSE.
 #
 # OPERATIONS=1000000 SEED=7 in the environment make it longer and different.
 #

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A file that cannot be opened for writing (on a read-only mount, immutable,
-# by a read-only descriptor, or one that appends) is served read-only, as everything is by
-# nbdkit -r.
+# A file that cannot be opened for writing is served read-only, as nbdkit -r
+# serves every file.  The file is on a read-only mount, immutable, or served by
+# a descriptor that is read-only or appends.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

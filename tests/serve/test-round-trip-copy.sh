@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What nbdcopy copies in and out again comes back byte for byte, with either
-# cache mode, one and four connections, and requests of 4 KiB to 32 MiB.
+# Data that nbdcopy copies in and out again comes back byte for byte, in either
+# cache mode, with one and four connections, and requests of 4 KiB to 32 MiB.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

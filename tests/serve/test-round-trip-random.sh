@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Requests of 512 bytes to 32 MiB, odd sizes and offsets among them, in random
-# order and several at once on one and four connections, read back what was
-# written, and leave it in the file.
+# Requests of 512 bytes to 32 MiB, in random order and several at once, read
+# back what was written, and leave it in the file.  They have odd sizes and
+# offsets among them, and use one and four connections.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

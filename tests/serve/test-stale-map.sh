@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Block status never says hole where something was written before, by whomever
-# and however: through the same connection, another, another server, or by a
-# program on the same machine; on six file systems, while the server remembers
-# where the holes were.
+# Block status never reports a hole where any process completed a write.  The
+# write comes through the same connection, another connection, another server,
+# or from a program on the same machine; on six file systems, while the server
+# remembers where the holes were.
 #
 # ROUNDS=3200 SEED=7 in the environment make it longer (100,000 questions on
 # each file system) and different.

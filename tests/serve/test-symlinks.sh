@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# symlinks= says how far a symbolic link in a folder leads, for opening and for
-# listing; and a file that is swapped for a link or a FIFO while it is being
-# opened is not a way around it.  Links in a folder work with the cow filter.
+# symlinks= limits how far a symbolic link in a folder leads, when it is opened
+# and when it is listed.  Swapping a file for a link or a FIFO while it is being
+# opened does not get around the limit.  Links in a folder work with the cow
+# filter.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

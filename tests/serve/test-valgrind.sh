@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Under valgrind's memcheck, with every kind of request and with several
-# connections, the plugin touches no memory that is not its own and frees all
-# that it took.
+# Under valgrind's memcheck, the plugin touches no memory that is not its own
+# and frees all that it allocated.  The test makes every kind of request, on
+# several connections.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# In the foreground, in the background, on stdin and stdout, with --run and by
-# socket activation, a server copies the data, keeps no page cached, ends with
-# the right status and leaves no process behind.
+# In each way to run it, a server copies the data, keeps no page cached, ends
+# with the right status and leaves no process behind.  The ways are: in the
+# foreground, in the background, on stdin and stdout, with --run, and by socket
+# activation.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

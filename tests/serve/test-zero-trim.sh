@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Zero and trim, on a file and on loop devices with sectors of 512 and 4096
-# bytes, leave the right bytes: with and without a hole allowed, FAST_ZERO and
-# FUA, aligned and not.  Where a hole is allowed the blocks are freed; where it
-# is not they stay, or are allocated.  Only parts of sectors are written.
+# Zero and trim leave the right bytes on a file and on loop devices with sectors
+# of 512 and 4096 bytes.  They run with and without a hole allowed, FAST_ZERO
+# and FUA, aligned and not.  Where a hole is allowed the blocks are freed; where
+# it is not they stay, or are allocated.  Only parts of sectors are written.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

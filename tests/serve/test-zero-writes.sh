@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Where the file system has no way to zero, or not for this range, zeroes are
-# written: to the last byte of ranges longer than 64 MiB, which nbdkit before
-# 1.44.1 does not do itself; and nothing beside them.  NTFS by FUSE has none,
-# ext3 few, and on the others they are refused.  The pages of it are dropped,
-# FUA syncs once, a full disk is told of, and only a request that must be fast
-# is refused.
+# If the file system cannot zero a range, the plugin writes zeroes to its last
+# byte and nothing beside it.  That includes ranges longer than 64 MiB, which
+# nbdkit before 1.44.1 does not write itself.  NTFS by FUSE cannot zero any
+# range, ext3 few, and on the other file systems the test refuses the calls.
+# The pages are dropped, FUA syncs once, a full disk is reported, and only a
+# request that must be fast is refused.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

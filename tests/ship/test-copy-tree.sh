@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The copies of the sources that scripts build elsewhere: all that is there and
-# nothing that was built, also if they are made within the tree, which once
-# copied itself into itself until the disk was full.
+# Scripts that build elsewhere copy all sources and nothing that was built.
+# That holds also if the copy is made within the tree, which once copied itself
+# into itself until the disk was full.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # "make install" installs what README says, hides nothing of nbdkit's own, and
-# its tools run; no link in an installed document is broken; "make uninstall"
-# leaves no file, and no folder of this project.
+# "make uninstall" leaves nothing.  The installed tools run, and no link in an
+# installed document is broken.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# "make install-over-stock" puts our plugin in place of the stock one in nbdkit's
-# folder of plugins, "make uninstall-over-stock" puts the stock one back, and
-# both refuse to lose a stock plugin.  An nbdkit that is started by its path, as
-# virt-v2v starts it, loads ours.
+# "make install-over-stock" replaces the stock plugin in nbdkit's folder, and
+# "make uninstall-over-stock" puts it back.  Both refuse to lose a stock plugin.
+# An nbdkit that is started by its path, as virt-v2v starts it, loads this
+# plugin.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The systemd units, as they are installed: systemd finds nothing to complain of,
-# rates them as well hardened, and lets the server make all system calls that it
-# makes; and the command line in them serves a folder by socket activation.
+# systemd accepts the installed units, rates them as well hardened, and allows
+# all system calls that the server makes.  The command line in them serves a
+# folder by socket activation.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# nbdkit tells the plugin's version, and all that is shipped has the same one; no
-# command of the documents has a version in it, which would age.
+# nbdkit reports the plugin's version, and everything that is shipped has the
+# same one.  No command of the documents has a version in it, which would age.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

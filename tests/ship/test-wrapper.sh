@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ./nbdkit runs the nbdkit of the system with "file" meaning the plugin just
-# built, and all else as it was; first in PATH it stands in for nbdkit.
+# ./nbdkit runs the system's nbdkit with "file" meaning the plugin just built,
+# and changes nothing else.  First in PATH it stands in for nbdkit.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# scripts/bench measures what the neighbours of a copy feel: each contestant runs
-# once a round and has its figures, the tables are written between their marks
-# and nowhere else, and what cannot be measured is refused before anything runs.
+# scripts/bench measures the effect of a copy on its neighbours.  Each
+# contestant runs once a round and has its figures, the tables are written
+# between their marks and nowhere else, and what cannot be measured is refused
+# before anything runs.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

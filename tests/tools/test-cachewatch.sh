@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# scripts/cachewatch counts the pages of a file that are resident and dirty, by
-# cachestat(2) and by mincore(2), of files and block devices, live and in lines;
-# it never opens a file for writing, and leaves the page cache as it is.  A file's
+# scripts/cachewatch counts the resident and dirty pages of a file or block
+# device, and leaves the page cache as it is.  It counts by cachestat(2) and by
+# mincore(2), live and in lines, and never opens a file for writing.  A file's
 # name cannot control the terminal or forge lines.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors

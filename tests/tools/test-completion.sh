@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# In bash, the parameters of the file plugin are completed with their values,
-# and all else as by the distribution's completion of nbdkit.  The two tools have
-# completion of their options, of files and of a command after "--".
+# bash completes the parameters of the file plugin with their values, and
+# everything else as the distribution's completion of nbdkit does.  The two
+# tools have completion of their options, of files and of a command after "--".
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# -D file.evict=1 tells of every window sealed and evicted, with neighbouring
-# requests merged: 256 writes of 4K one after the other are one extent of
-# 1 MiB.  -D file.zero=1 tells how zeroes were made.
+# -D file.evict=1 logs every window sealed and evicted, with neighbouring
+# requests merged, and -D file.zero=1 logs how zeroes were made.  256 writes of
+# 4K one after the other are one extent of 1 MiB.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# stats-format=openmetrics is what a parser of OpenMetrics reads, with the right
-# names, types, units and numbers, for names of all bytes; and Prometheus' older
-# parser takes it, too.  stats-interval= writes the file at that interval, and a
-# reader never sees half of it.
+# stats-format=openmetrics writes what a parser of OpenMetrics reads, with the
+# right names, types, units and numbers.  The test has names of all bytes.
+# Prometheus' older parser reads the file, too.  With stats-interval= the file
+# is written at that interval, and a reader never sees half of it.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

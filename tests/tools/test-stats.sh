@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# stats=FILE has what was done to each disk: requests, windows, bytes and
-# errors, as text and JSON, at the start, on SIGUSR1 and at the end.  The file is
+# stats=FILE has the requests, windows, bytes and errors of each disk, as text
+# and JSON.  It is written at the start, on SIGUSR1 and at the end.  The file is
 # replaced as a whole or stays as it was; neither a file that is something else
 # nor the target of a symbolic link is overwritten.
 #

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Every script in scripts/ has --help and -h, and refuses a wrong argument with one
-# line and status 2, having done nothing.  The tools that are installed have
-# --version, and end without a traceback if Ctrl-C meets them while they start.
+# Every script in scripts/ has --help and -h, and refuses a wrong argument with
+# one line and status 2, having done nothing.  The tools that are installed have
+# --version, and end without a traceback if Ctrl-C interrupts them while they
+# start.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

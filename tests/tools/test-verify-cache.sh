@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The status of scripts/verify-cache tells a copy that leaves nothing in the page
-# cache from one that leaves pages.  Its own matrix finds that this plugin leaves
+# scripts/verify-cache fails if a copy leaves pages in the page cache, and
+# succeeds if it leaves none.  Its own matrix finds that this plugin leaves
 # nothing and that the stock plugin leaves pages, and draws both.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors

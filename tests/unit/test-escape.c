@@ -1,5 +1,5 @@
-/* Proves that an escaped name has nothing but printable UTF-8, and that
- * different names stay different.
+/* An escaped name has nothing but printable UTF-8, and different names stay
+ * different.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

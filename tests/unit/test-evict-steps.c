@@ -1,6 +1,7 @@
-/* Proves what is evicted when: while readers fill windows faster than they can
- * be dropped, neither writers nor sweeps wait for ever; a full window waits
- * for nothing; what has failed stays; and what stays is seen.
+/* The evictor serves writers, readers and sweeps in turn, keeps pages whose
+ * writeback failed, and reports pages that stay.  While readers fill windows
+ * faster than the evictor can drop them, neither writers nor sweeps wait
+ * forever.  A full window waits for nothing.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -1,5 +1,5 @@
-/* Proves that extent sets do what extent_set.h says: by examples, and by
- * random histories checked against a plain bitmap.
+/* Extent sets do what extent_set.h says: by examples, and by random histories
+ * that are checked against a plain bitmap.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,6 @@
-/* Proves that flight.h keeps a disk busy with little in flight, on simulated
- * disks: a fast one, a slow one, one with a long latency, one that stalls, and
- * one whose speed changes tenfold.
+/* The rules of flight.h keep a disk busy with little data in flight.  The
+ * disks are simulated: a fast one, a slow one, one with a long latency, one
+ * that stalls, and one whose speed changes tenfold.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

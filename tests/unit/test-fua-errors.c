@@ -1,5 +1,5 @@
-/* Proves that of two FUA writes that meet an error each fails, and that what
- * they have written stays in memory.
+/* Each of two FUA writes that meet an error fails, and the data that they
+ * wrote stays in memory.
  *
  * The kernel reports an error once on each description, so each request needs
  * one of its own.  So that the requests meet, the calls that the plugin makes

@@ -1,6 +1,6 @@
-/* Proves that a range of a file on tmpfs is said to be empty only if it is,
- * also when its pages are swapped out while one looks for them.  The kernel's
- * answers are our own, as there may be no swap here.
+/* A range of a file on tmpfs is reported as empty only if it is, also when its
+ * pages are swapped out during the query.  The test replaces the kernel's
+ * answers, as there may be no swap here.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

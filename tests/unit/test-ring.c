@@ -1,5 +1,5 @@
-/* Proves that the ring of windows does what ring.h says: by examples, and by
- * a random history checked against a plain bitmap.
+/* The ring of windows does what ring.h says: by examples, and by a random
+ * history that is checked against a plain bitmap.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

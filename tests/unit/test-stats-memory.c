@@ -1,6 +1,6 @@
-/* Proves that statistics stay whole when memory runs out: each allocation of
- * opening, counting and writing them fails, alone or with all that follow, and
- * the file has the old statistics or the new ones.
+/* Statistics stay whole when memory runs out.  Each allocation of opening,
+ * counting and writing them fails, alone or with all that follow, and the file
+ * has the old statistics or the new ones.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -1,6 +1,5 @@
-/* Proves that writers are throttled as throttle.h says: without credit they
- * wait in order, and once half of it is in use they are paced by the evictor's
- * speed.
+/* Writers without credit wait in order, and the evictor's speed paces writers
+ * once half of the credit is in use, as throttle.h says.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

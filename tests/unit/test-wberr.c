@@ -1,6 +1,6 @@
-/* Proves what wberr.h promises about which flush fails for which error, where
- * the kernel reports an error to one caller only; errors/test-faults.sh does so
- * with real errors.
+/* The flushes that wberr.h names fail for an error, and no others, where the
+ * kernel reports the error to one caller only.  The test errors/test-faults.sh
+ * proves the same with real errors.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

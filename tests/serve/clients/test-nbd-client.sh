@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# nbd-client lists the exports of a folder.  That is all that it does without
+# nbd-client lists the exports of a folder, which is all that it does without
 # the kernel's nbd driver.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A file system on a loop device on a file that nbdfuse shows of the server is
-# filled, trimmed and unmounted; mounted again without all of that, the image
-# has every byte, and no page of it was left cached.
+# A file system on a loop device on a file of nbdfuse keeps every byte, and
+# leaves no page of the served file cached.  The test fills, trims and unmounts
+# it, and mounts the image again without the server.
 #
 #   ext4 ─▶ loop device ─▶ nbdfuse ─▶ nbdkit ─▶ the image
 #

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# libnbd from Python: four connections with many requests in flight write,
-# zero, trim, flush, and ask for block status; each reads what the others have
-# written, and so does the file; no page stays cached.
+# With libnbd from Python, four connections with many requests in flight read
+# what the other connections have written.  They write, zero, trim, flush and
+# ask for block status.  The file has the same data, and no page stays cached.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A virtual machine boots from the server: its boot sector reads 1 MiB of the
-# disk by the BIOS and writes it elsewhere, says how it went on the serial port,
-# and switches off.  Then the bytes are there, and no page is cached.
+# A virtual machine boots from the server, writes to it, and leaves the right
+# bytes and no cached page.  Its boot sector reads 1 MiB of the disk by the BIOS
+# and writes it elsewhere, prints the result on the serial port, and switches
+# off.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# qemu-img converts an image into the server and out again, byte for byte; as
-# raw, and as a qcow2 image inside the served file, whose tables are written
-# here and there; and no page stays cached.
+# qemu-img converts an image into the server and out again, byte for byte, and
+# leaves no page cached.  It does so as raw, and as a qcow2 image inside the
+# served file, whose tables are written in scattered places.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

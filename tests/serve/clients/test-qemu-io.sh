@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# qemu-io writes patterns, zeroes and discards, with FUA and without, several
-# requests at once, and reads back what it should; the file agrees, and no page
-# stays cached.  The log filter sees that the server was really asked for each.
+# qemu-io writes patterns, zeroes and discards, with FUA and without, reads back
+# the right data, and leaves no page cached.  Several requests are in flight at
+# once.  The file has the same data.  The log filter proves that the server
+# received each kind of request.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
