@@ -24,6 +24,8 @@ COMMANDS = re.compile(
     r"|truncate|systemctl|kubectl|podman|rpmbuild|PATH=\S*|\./\S+"
     r"|(scripts|tests|build)/\S+) ")
 LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
+TEST = re.compile(r"(?<![\w/.-])(?:tests/)?((?:[a-z]+/)*test-[\w-]+\.sh"
+                  r"|unit/test-[\w-]+)")
 SCRIPT = re.compile(r"(?<![\w/.-])(?:scripts|tests)/[\w./-]*\w")
 
 
@@ -75,6 +77,10 @@ def wrong_names(path):
     for name in SCRIPT.findall(re.sub(r"\S+/(scripts|tests)/", "", text)):
         if not os.path.exists(name) and not os.path.exists(name + ".c"):
             yield f"{path}: there is no {name}"
+    for name in TEST.findall(text):
+        test = os.path.join("tests", name)
+        if not os.path.exists(test) and not os.path.exists(test + ".c"):
+            yield f"{path}: there is no test {name}"
 
 
 def main():

@@ -21,6 +21,10 @@ python3 "$srcdir/tools/documents.py" "$top" >"$tmp/wrong" || {
   fail 'see above'
 }
 
+"$srcdir/lib/readme.py" >"$tmp/README.md" || fail 'lib/readme.py: see above'
+diff -u "$srcdir/README.md" "$tmp/README.md" >&2 ||
+  fail 'tests/README.md is not up to date: tests/lib/readme.py >tests/README.md'
+
 # All pages are in the newcomer's list, and what is not run has its reasons.
 "$srcdir/ship/newcomer/run" --not-run >"$tmp/not-run" || fail 'newcomer/run'
 cat "$tmp/not-run" >&2
