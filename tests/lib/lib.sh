@@ -12,7 +12,7 @@ NBDKIT=${NBDKIT:-nbdkit}
 srcdir=${srcdir:-.}
 builddir=${builddir:-.}
 
-# shellcheck source=own-mounts.sh
+# shellcheck source=tests/lib/own-mounts.sh
 . "$srcdir/lib/own-mounts.sh"
 
 pids=()        # processes to end

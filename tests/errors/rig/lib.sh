@@ -19,7 +19,7 @@ srcdir=${srcdir:-$here/../..}
 builddir=${builddir:-$srcdir}
 NBDKIT=${NBDKIT:-$builddir/../nbdkit}
 
-# shellcheck source=../../lib/lib.sh
+# shellcheck source=tests/lib/lib.sh
 . "$srcdir/lib/lib.sh" || exit
 
 history="$builddir/errors/rig/history"
@@ -242,6 +242,7 @@ unmount_fs ()
 {
   unmount "$mnt"
   unmount "$below"
+  # shellcheck disable=SC2034 # run uses it
   real=$mnt
 }
 
