@@ -31,7 +31,7 @@ def need_space(folder, size, load):
 
 
 def fill(path, size):
-    """Write so much random data to a file."""
+    """Write random data to a file."""
     subprocess.run(["dd", "if=/dev/urandom", f"of={path}", "bs=1M",
                     f"count={size // MIB}", "conv=notrunc", "status=none"],
                    check=True)

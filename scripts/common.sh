@@ -27,8 +27,8 @@ bad_usage ()
   exit 2
 }
 
-# make_work_folder NAME MIB: $work, in TMPDIR, with so much room, on a disk; it
-# goes away when the script ends.
+# make_work_folder NAME MIB: makes $work in TMPDIR, on a disk with MIB MiB free.
+# It is removed when the script ends.
 make_work_folder ()
 {
   local folder=${TMPDIR:-/var/tmp} free type

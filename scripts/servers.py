@@ -1,5 +1,5 @@
-"""Which plugins there are, servers of them, and what is in the page cache of
-their files meanwhile."""
+"""The plugins, servers of them, and the resident pages of the files that they
+serve."""
 
 import contextlib
 import os

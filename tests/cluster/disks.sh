@@ -166,7 +166,7 @@ slow_reads ()
   done
 }
 
-# written VOLUME DISK MIB: so much of it at least, by now.
+# written VOLUME DISK MIB: at least MIB MiB of the disk have been written.
 written ()
 {
   local blocks

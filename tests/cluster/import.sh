@@ -30,7 +30,7 @@ slow_rate ()
   mv "$work/slow/$1/rate.part" "$work/slow/$1/rate"
 }
 
-# slow_disk NAME MB: zeroes, on a disk that takes so many megabytes a second.
+# slow_disk NAME MB: zeroes, on a disk that takes MB megabytes a second.
 slow_disk ()
 {
   local folder=$work/slow/$1
@@ -162,8 +162,8 @@ record ()
       $cache.left, $right] | @tsv)' "$seen" >>"$imports"
 }
 
-# import_round MB NUMBER [COMMAND...]: so many imports by each importer, all at
-# once; the command is run in the meantime.
+# import_round MB NUMBER [COMMAND...]: NUMBER imports by each importer, all at
+# once.  The command runs beside them.
 import_round ()
 {
   local name i devices=()

@@ -41,7 +41,7 @@ unpack ()
   mkdir -p "$work/deb/partial" "$folder.part"
   mapfile -t missing < <(apt-get -qq --simulate --no-install-recommends \
     install "${@:2}" | awk '$1 == "Inst" { print $2 }')
-  # What is installed is not in that list, but wanted here.
+  # Installed packages are not in that list, but are needed here.
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" "${@:2}" | sort -u)
   (cd "$work/deb" &&
     apt-get -qq -o APT::Sandbox::User=root download "${missing[@]}")
@@ -107,7 +107,7 @@ make_image ()
 
   mkdir -p "$built/image"
   copy_tree "$work/context" "$work"
-  # What does not end up in the image does not make another.
+  # Only files that end up in the image make a new one.
   id=$(cd "$work/context" &&
     find configure.ac Makefile.am nbdkit.in plugins docs/*.pod \
       examples/kubernetes/Containerfile -type f -print0 |

@@ -76,7 +76,8 @@ convert ()
   JOB_COMPLETION_INDEX=$1 limited sh "$tmp/convert" >"$tmp/log" 2>&1
 }
 
-# gives_up INDEX MESSAGE: for good (66), for a reason that it tells.
+# gives_up INDEX MESSAGE: it ends with status 66, which is not retried, and the
+# message.
 gives_up ()
 {
   local status=0

@@ -10,7 +10,7 @@
 . "${srcdir:-.}/lib/lib.sh" || exit
 need nbdcopy qemu-img qemu-nbd cmp pgrep
 
-# As it is, but for where nbdkit is if it is installed.
+# Unchanged, except for the PATH of an installed nbdkit.
 example=$tmp/convert.sbatch
 sed '/^PATH=/d' "$srcdir/../examples/slurm/convert.sbatch" >"$example"
 [[ $NBDKIT != */* ]] || export PATH=${NBDKIT%/*}:$PATH
@@ -93,7 +93,7 @@ fails 1 'requeue 1000' 0 1
 fails 1 '' 0 2
 [ ! -e "$tmp/out/a.raw" ] || fail 'a disk without content'
 
-# One that is slow, and a task that is cancelled meanwhile.
+# A slow conversion, whose task is cancelled.
 printf '#!/bin/sh\nexec "%s" --filter=delay "$@" wdelay=1\n' "$NBDKIT" \
   >"$tmp/bin/nbdkit"
 SLURM_ARRAY_TASK_ID=1 SLURM_JOB_ID=1 bash "$example" "$tmp/list" "$tmp/in" \

@@ -45,8 +45,8 @@ tells ()
   [[ $answer = error* ]]
 }
 
-# If somebody calls sync(2) meanwhile, it may be that who started the writeback,
-# and then nobody else can know.
+# If another process calls sync(2) in between, that call may start the
+# writeback, and no other process gets the error.
 for cache in none preserve default; do
   for ((tries = 1; tries <= 20; tries++)); do
     ! tells "$cache" || break

@@ -44,7 +44,7 @@ stays ()
 }
 
 disk_up 256M
-# A journal would end the file system if somebody called sync meanwhile.
+# A journal would end the file system if another process called sync(2).
 make_fs ext4 -b 1024 -O ^has_journal
 stays || stays || stays || fail "read: $stayed"
 disk_down

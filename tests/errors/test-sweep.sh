@@ -10,7 +10,7 @@
 . "$(dirname "$0")/rig/lib.sh" || exit
 
 disk_up 256M
-# A journal would end the file system if somebody called sync meanwhile.
+# A journal would end the file system if another process called sync(2).
 make_fs ext4 -O ^has_journal
 for without in '' "$builddir/lib/without-cachestat"; do
   under=(${without:+"$without"})

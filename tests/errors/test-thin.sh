@@ -21,7 +21,7 @@ for cache in none preserve default; do
   truncate -s 256M "$thin/image"
   attach "$thin/image"
   mounts+=("$fs")
-  # A journal would end the file system if somebody called sync meanwhile.
+  # A journal would end the file system if another process called sync(2).
   mkfs.ext4 -q -O ^has_journal "$device"
   mount "$device" "$fs"
   # It stays for as long as it is mounted, and no longer.

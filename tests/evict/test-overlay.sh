@@ -14,7 +14,7 @@ need jq
 
 size=$((256 * 1048576))
 
-# What is watched is the real file, whose pages they are.
+# The real file is watched, as the pages are its own.
 copies_in ()
 {
   drop "$real"

@@ -2,7 +2,7 @@
 # with memory.max or memory.high: by the commands of
 # examples/kubernetes/import-job.yaml, and by qemu-img convert as importers run it.
 #
-#   import MB...            so many megabytes a second
+#   import MB...            megabytes a second
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

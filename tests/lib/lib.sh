@@ -130,8 +130,8 @@ only_the_script ()
   [ "$BASHPID" = "$own_pid" ] || exit "$1"
 }
 
-# detach FOLDER: the loop devices of files in it.  Each is looked at just before:
-# it may have gone meanwhile, and its number be that of another test's.
+# detach FOLDER: the loop devices of files in it.  Each is checked just before:
+# it may be gone, and its number may belong to a loop device of another test.
 detach ()
 {
   local name
@@ -388,8 +388,8 @@ is_empty ()
 # how long it does.
 patience=2
 
-# empty_now FILE WHEN: no page of it is cached. empty_soon: not soon, with
-# nothing done to it meanwhile.
+# empty_now FILE WHEN: no page of it is cached.  empty_soon: soon none is
+# cached, without another request.
 empty_now ()
 {
   local pages
@@ -574,9 +574,9 @@ compare_maps ()
     }' "$2" "$2.after")
 }
 
-# as_before FILE MAP WHEN: no page is resident that was not then.  Fails with
-# status 1 and $taken if some that were are no longer, but for a few: some kernels
-# take back what is idle, at any time, or 16 MiB at once.
+# as_before FILE MAP WHEN: no page is resident that was not resident then.
+# Fails with status 1 and $taken if more than a few pages are missing: some
+# kernels reclaim idle pages at any time, or 16 MiB at once.
 as_before ()
 {
   compare_maps "$1" "$2"

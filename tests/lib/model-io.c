@@ -198,8 +198,8 @@ check (const struct way *way, uint64_t count, uint64_t offset)
   }
 }
 
-/* What was trimmed may be what it was or zeroes, and stays that.  Returns what
- * was tried if it failed, or NULL.
+/* Trimmed bytes may be unchanged or zeroes, and do not change again.  Returns
+ * the name of the request if it failed, or NULL.
  */
 static const char *
 trim (const struct way *way, uint64_t count, uint64_t offset)

@@ -1,8 +1,9 @@
 # The script that sources this begins again in a mount namespace of its own, so
-# what is mounted by it is mounted for it and its children alone.  A namespace
-# that somebody makes meanwhile (a service, a container) would have a copy of
-# it, and for as long as that has it no unmounting ends a FUSE server or lets go
-# of a disk.  In a chroot that is not a mount there is no such namespace.
+# its mounts are visible to it and its children alone.  Otherwise a namespace
+# that another program makes (a service, a container) would have a copy of a
+# mount, and as long as the copy exists, unmounting neither ends a FUSE server
+# nor releases a disk.  In a chroot that is not a mount there is no such
+# namespace.
 #
 # It has to be sourced by the script itself, or by what that sources without
 # arguments: a script cannot see its own behind those.

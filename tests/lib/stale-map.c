@@ -159,7 +159,7 @@ static const struct {
 
 /* ---- questions ---- */
 
-/* What is asked about, and how much of it was a hole. */
+/* The range of a query, and how much of it was a hole. */
 struct question {
   uint64_t at;
   uint64_t from, to;
@@ -257,7 +257,7 @@ one_round (struct file *f, size_t way)
   exit (EXIT_FAILURE);
 }
 
-/* What was trimmed must be a hole at once, or copies would not get smaller. */
+/* A trimmed range must be a hole at once, or copies would not get smaller. */
 static void
 check_empty (struct file *f)
 {

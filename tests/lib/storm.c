@@ -3,9 +3,9 @@
  *   storm visit PARALLEL ROUNDS SOCKET NAME...
  *   storm stay COUNT SOCKET NAME...
  *
- * Visit: connect to each export by name, read 4 KiB, disconnect, in so many
- * rounds, by so many threads.  Prints the seconds that took.
- * Stay: open so many connections, taking turns among the exports, read 4 KiB
+ * Visit: connect to each export by name, read 4 KiB and disconnect, ROUNDS
+ * times, by PARALLEL threads.  Prints the seconds that took.
+ * Stay: open COUNT connections, taking turns among the exports, read 4 KiB
  * on each, print "ready", and keep them until the input ends.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors

@@ -47,8 +47,8 @@ served ()
   same "$tmp/model" "$device"
 }
 
-# given_back AT_LEAST: so many bytes are no longer allocated, but for a few
-# blocks in which the file system keeps where the others are.
+# given_back AT_LEAST: at least AT_LEAST bytes are no longer allocated, except
+# for a few blocks of the file system's own metadata.
 given_back ()
 {
   local left

@@ -119,7 +119,7 @@ both=0
 
 from=32 to=9999
 
-# What is served.
+# The served file.
 means 'disk default normal' disk
 means 'disk default normal' file=disk
 means 'disk default normal' file=./disk

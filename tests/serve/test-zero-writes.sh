@@ -102,7 +102,7 @@ for cache in none preserve default; do
   exercise "$tmp/plain" $cache
 done
 
-# What is refused for this range is done for the next one.
+# A call that is refused for this range is made again for the next one.
 refused fallocate EINVAL:when=1
 truncate -s 8M "$tmp/plain/disk"
 serve "$tmp/plain/disk" none

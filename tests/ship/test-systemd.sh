@@ -131,7 +131,7 @@ done < <(setting SystemCallFilter)
 sed -n 's/^[0-9]* *\([a-z0-9_]*\)(.*/\1/p' "$tmp/trace" |
   sed 's/^syscall_0x1c3$/cachestat/' | sort -u >"$tmp/made"
 grep -qx pwrite64 "$tmp/made" || fail 'strace has seen nothing'
-# And what it does only now and then.
+# And the calls that it makes rarely.
 printf '%s\n' cachestat fadvise64 mincore openat2 sync_file_range >>"$tmp/made"
 while read -r call; do
   [ -n "${allowed[$call]:-}" ] || fail "the unit does not allow $call"

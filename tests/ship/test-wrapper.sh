@@ -5,7 +5,7 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# What is in single quotes is for the shell of --run.
+# The shell of --run expands the strings in single quotes.
 # shellcheck disable=SC2016
 
 # shellcheck source=../lib/lib.sh

@@ -39,8 +39,8 @@ mebibytes ()
   head -c "$2M" /dev/zero >"$1"
 }
 
-# What is dirty is only until somebody calls sync(2), so it is written again and
-# again while a watch looks at it.
+# A page stays dirty only until another process calls sync(2), so it is written
+# repeatedly while a watch counts it.
 dirty_is_seen ()
 {
   mebibytes "$tmp/file" 8

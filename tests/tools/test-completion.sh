@@ -6,7 +6,7 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# What is in single quotes is for the shell being tested.
+# The tested shell expands the strings in single quotes.
 # shellcheck disable=SC2016
 
 # shellcheck source=../lib/lib.sh

@@ -12,7 +12,7 @@
 disk=$tmp/disk
 truncate -s 32M "$disk"
 
-# told NUMBER PATTERN: so many lines of the log have it, or will when a connection
+# told NUMBER PATTERN: NUMBER lines of the log match, soon after a connection
 # has closed.
 told ()
 {

@@ -185,8 +185,8 @@ a_slow_client_is_not_measured (void **state)
   assert_true (copy (&t, 512 * MiB) >= 0.9 * t.disk.rate);
 }
 
-/* What is in flight while nothing is left to start, or is not waited for, says
- * nothing of the disk.
+/* Bytes that are in flight while nothing is left to start, or that are not
+ * waited for, do not measure the disk.
  */
 static void
 what_is_not_waited_for_is_not_measured (void **state)

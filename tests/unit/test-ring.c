@@ -148,7 +148,7 @@ windows_leave_in_order_and_give_back_what_they_hold (void **state)
   ring_free (&r);
 }
 
-/* What is written again and again needs no more room than once. */
+/* A range that is written repeatedly needs no more room than once. */
 static void
 rewriting_holds_no_more (void **state)
 {

@@ -38,7 +38,7 @@ struct disk {
   size_t nr_requests;
   struct disk_request *flushes; /* as they ended */
   size_t nr_flushes;
-  size_t nr_durable; /* so many requests are in both images */
+  size_t nr_durable; /* requests that are in both images */
   size_t next_flush;
   uint64_t covered; /* requests that ended before this position are durable */
 };

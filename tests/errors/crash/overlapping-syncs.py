@@ -3,7 +3,7 @@
 
 usage: overlapping-syncs.py FILE RECORD MILLISECONDS
 
-The second call begins so many milliseconds after the first.  The status is 1 if
+The second call begins MILLISECONDS after the first.  The status is 1 if
 one of them returned before any flush of the disk had ended (see record.h).
 """
 

@@ -277,7 +277,7 @@ faulty_flush (void *handle, uint32_t flags)
   return refused ? -1 : 0;
 }
 
-/* What is discarded is zeroes, and takes no memory. */
+/* Discarded ranges read as zeroes, and take no memory. */
 static void
 discard_locked (uint64_t offset, uint64_t end)
 {

@@ -119,8 +119,8 @@ disk_down ()
   device=
 }
 
-# fresh_disk DATA ARGUMENT...: a file of 256 MiB with so much data is served with
-# these arguments, and what the client has written is on the disk.
+# fresh_disk DATA ARGUMENT...: serves a file of 256 MiB, of which the first DATA
+# bytes are written and on the disk, with these arguments.
 fresh_disk ()
 {
   rm -f "$mnt/disk"

@@ -89,14 +89,14 @@ struct rig {
   struct connection connections[MAX_CONNECTIONS];
   int nr_connections;
 
-  /* What is counted. */
+  /* Counters. */
   uint64_t reported, reported_twice, stale, wrong, failed_writes;
 };
 
 /* Print what failed, with libnbd's reason, and end the program. */
 void die_nbd (const char *what) __attribute__ ((noreturn));
 
-/* A number from 0 to n - 1, and something that happens so often. */
+/* A number from 0 to n - 1, and an event of this probability. */
 uint64_t random_below (struct rig *rig, uint64_t n);
 bool chance (struct rig *rig, unsigned percent);
 
