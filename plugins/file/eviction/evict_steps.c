@@ -54,16 +54,20 @@ remember_left_locked (struct evictor *ev, const struct extent_set *set)
   ev->preserve.drops++;
 }
 
+/* "written" is whether the window is one of writes, which was waited for. */
 static void
-drop_window_locked (struct evictor *ev, const struct window *w,
-                    const char *kind)
+drop_window_locked (struct evictor *ev, const struct window *w, bool written)
 {
+  const char *kind = written ? "write" : "read";
+
   log_overflow_locked (ev);
   evictor_unlock (ev);
   if (w->started == 0) /* starting it has logged it */
     writeback_debug (&ev->wb, "sealed", kind, w);
-  writeback_drop (&ev->wb, &w->set);
-  writeback_debug (&ev->wb, "evicted", kind, w);
+  if (written || !evictor_has_other_writer (ev)) {
+    writeback_drop (&ev->wb, &w->set);
+    writeback_debug (&ev->wb, "evicted", kind, w);
+  }
   if (file_debug_evict && w->started > 0)
     nbdkit_debug ("%s: up to %" PRIu64 " bytes of writeback in flight: %" PRIu64
                   " bytes/s, a piece takes %" PRIu64 " us",
@@ -128,7 +132,7 @@ evict_read_locked (struct evictor *ev)
     widen_to_folios (&w->set);
   /* Pages that are also being written are dropped with that window. */
   subtract_kept_locked (ev, &w->set, NULL);
-  drop_window_locked (ev, w, "read");
+  drop_window_locked (ev, w, false);
   ring_free_taken (&ev->reads, w);
 }
 
@@ -254,7 +258,7 @@ evict_written_locked (struct evictor *ev)
   err = wait_for_window_locked (ev, w);
   settle_locked (ev, w, copied ? &all : NULL, err);
   extent_set_free (&all);
-  drop_window_locked (ev, w, "write");
+  drop_window_locked (ev, w, true);
   throttle_worked (&ev->throttle, bytes, nanoseconds_now () - began);
   ring_free_taken (&ev->writes, w);
 }
@@ -405,7 +409,8 @@ drop_ours_locked (struct evictor *ev)
   if (extent_set_copy (&safe, &ev->preserve.ours) == 0) {
     kept_subtract (&ev->kept, &ev->writes, &safe, NULL);
     evictor_unlock (ev);
-    writeback_drop (&ev->wb, &safe);
+    if (!evictor_has_other_writer (ev))
+      writeback_drop (&ev->wb, &safe);
     lock_take (&ev->lock);
     for (i = 0; i < safe.nr; i++)
       evict_add_read_locked (ev, safe.v[i].offset, safe.v[i].length);

@@ -86,6 +86,8 @@ sweep_piece_locked (struct evictor *ev, bool exclude_ahead)
   if (find_excluded (ev, &excluded, exclude_ahead) == -1)
     sweep_end (&ev->sweep);
   evictor_unlock (ev);
+  if (sweep_goes_on (&ev->sweep) && evictor_has_other_writer (ev))
+    sweep_end (&ev->sweep);
   if (sweep_goes_on (&ev->sweep))
     sweep_piece (&ev->sweep, ev->fd, &excluded);
   lock_take (&ev->lock);

@@ -306,11 +306,23 @@ add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
   return NULL;
 }
 
+/* Before the first write. */
+static void
+take_writer_lock (struct evictor *ev)
+{
+  if (atomic_load (&ev->locked))
+    return;
+  if (ev->config.pages->is_local)
+    writer_lock_take (ev->fd);
+  atomic_store (&ev->locked, true);
+}
+
 void
 evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                       uint64_t offset, uint64_t length)
 {
   *w = (struct evictor_write){ .offset = offset, .length = length };
+  take_writer_lock (ev);
   lock_take (&ev->lock);
   /* Without a thread a writer must not wait: no thread would return credit. */
   if (evict_thread_use_locked (ev)) {

@@ -27,6 +27,7 @@
 #include "sweep.h"
 #include "throttle.h"
 #include "writeback.h"
+#include "writer_lock.h"
 
 /* The page cache of the whole file is counted once in this many full windows.
  */
@@ -50,6 +51,7 @@ struct evictor {
   struct ownership ownership;
 
   _Atomic int64_t reading; /* bytes of reads in progress */
+  atomic_bool locked;      /* the writer lock was taken, if that is possible */
 
   struct lock lock; /* guards all below, except the last two */
 
@@ -95,6 +97,15 @@ evictor_unlock (struct evictor *ev)
 {
   lock_assert (&ev->lock);
   throttle_unlock (&ev->throttle, &ev->lock);
+}
+
+/* Whether another server may have to keep any page of the file.  Makes a system
+ * call.
+ */
+static inline bool
+evictor_has_other_writer (const struct evictor *ev)
+{
+  return ev->config.pages->is_local && writer_lock_is_taken (ev->fd);
 }
 
 /* ---- evict_thread.c ---- */

@@ -36,6 +36,7 @@ enum pagecache_counts {
 /* Of one file, for all its descriptors.  Constant. */
 struct pagecache {
   bool by_range; /* sync_file_range waits until a range can be dropped */
+  bool is_local; /* a lock of fcntl(2) waits for no server */
   enum pagecache_counts counts;
 };
 
