@@ -192,7 +192,7 @@ sweeps_have_their_turn (void **state)
 {
   int steps;
 
-  sweep_begin (&ev->sweep);
+  sweep_begin (ev);
   for (steps = 0; sweep_goes_on (&ev->sweep) && steps < PATIENCE; steps++) {
     readers_go_on ();
     ev->bytes_to_count = 0;
@@ -215,7 +215,7 @@ all_have_their_turn_beside_a_busy_writer (void **state)
   readers_go_on ();
   oldest = ring_oldest (&ev->reads)->serial;
   writer_begin (&w, &ev->throttle, &ev->lock, WINDOW);
-  sweep_begin (&ev->sweep);
+  sweep_begin (ev);
   for (steps = 0; sweep_goes_on (&ev->sweep) && steps < PATIENCE; steps++) {
     readers_go_on ();
     assert_true (evict_step_locked (ev));
@@ -250,7 +250,7 @@ part_of_a_page_that_failed_stays (void **state)
   write_to (512, 512);
   throttle_leave (&ev->throttle, 4096);
   evict_rings_locked (ev);
-  while (evict_sweep_locked (ev))
+  while (sweep_piece_locked (ev))
     ;
   assert_true (extent_set_overlaps (&ev->kept.failed, 0, 512));
   assert_true (pagecache_count (&pages, fd, 0, 4096) != 0);

@@ -34,26 +34,6 @@ log_overflow_locked (struct evictor *ev)
   lock_take (&ev->lock);
 }
 
-/* With preserve, remember the pages of a set that are still resident.  Their
- * folio spans windows, so they are the plugin's but in no window.
- */
-static void
-remember_left_locked (struct evictor *ev, const struct extent_set *set)
-{
-  struct extent_set left;
-
-  if (ev->config.preserve) {
-    extent_set_init (&left, MAX_KEPT);
-    evictor_unlock (ev);
-    if (extent_set_copy (&left, set) == 0)
-      pagecache_subtract_missing (ev->config.pages, ev->fd, &left);
-    lock_take (&ev->lock);
-    preserve_add_ours (&ev->ownership, &left);
-    extent_set_free (&left);
-  }
-  ev->preserve.drops++;
-}
-
 /* "written" is whether the window is one of writes, which was waited for. */
 static void
 drop_window_locked (struct evictor *ev, const struct window *w, bool written)
@@ -74,7 +54,8 @@ drop_window_locked (struct evictor *ev, const struct window *w, bool written)
                   ev->name, ev->flight.limit, flight_rate (&ev->flight),
                   flight_latency (&ev->flight) / 1000);
   lock_take (&ev->lock);
-  remember_left_locked (ev, &w->set);
+  if (ev->config.preserve)
+    preserve_dropped_locked (ev, &w->set);
 }
 
 static void
@@ -118,7 +99,7 @@ subtract_kept_locked (struct evictor *ev, struct extent_set *set,
                       const struct window *except)
 {
   if (ev->config.preserve && kept_all (&ev->kept))
-    preserve_add_ours (&ev->ownership, set);
+    preserve_add_ours_locked (ev, set);
   kept_subtract (&ev->kept, &ev->writes, set, except);
 }
 
@@ -318,12 +299,12 @@ evict_step_locked (struct evictor *ev)
     evict_written_locked (ev);
     return true;
   case COUNT:
-    evict_count_and_sweep_locked (ev);
+    sweep_if_needed_locked (ev);
     return true;
   case SWEEP:
     ev->writers_next = true;
     ev->sweep_next = false;
-    evict_sweep_turn_locked (ev);
+    sweep_turn_locked (ev);
     return true;
   case EVICT_READ:
     ev->writers_next = ev->sweep_next = true;
@@ -396,28 +377,6 @@ evict_add_read_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 
 /* ---- emptying ---- */
 
-/* Large folios that span windows could not be dropped with any of them.  So
- * first drop adjacent ranges together.
- */
-static void
-drop_ours_locked (struct evictor *ev)
-{
-  struct extent_set safe;
-  size_t i;
-
-  extent_set_init (&safe, MAX_KEPT);
-  if (extent_set_copy (&safe, &ev->preserve.ours) == 0) {
-    kept_subtract (&ev->kept, &ev->writes, &safe, NULL);
-    evictor_unlock (ev);
-    if (!evictor_has_other_writer (ev))
-      writeback_drop (&ev->wb, &safe);
-    lock_take (&ev->lock);
-    for (i = 0; i < safe.nr; i++)
-      evict_add_read_locked (ev, safe.v[i].offset, safe.v[i].length);
-  }
-  extent_set_free (&safe);
-}
-
 /* A write could not be recorded for want of memory, so nothing was dropped.
  * Once all data is on the disk, pages may be dropped again.
  */
@@ -445,7 +404,7 @@ evict_rings_locked (struct evictor *ev)
 
   lock_assert (&ev->lock);
   if (ev->preserve.ours.nr > 0)
-    drop_ours_locked (ev);
+    preserve_drop_ours_locked (ev);
   ring_seal (&ev->writes);
   ring_seal (&ev->reads);
 
@@ -460,5 +419,5 @@ evict_rings_locked (struct evictor *ev)
     evict_read_locked (ev);
   sync_unrecorded_locked (ev);
   ev->unevictable = 0;
-  evict_begin_sweep (ev);
+  sweep_begin (ev);
 }

@@ -74,7 +74,7 @@ empty_locked (struct evictor *ev)
 
   ev->unswept_reads = false;
   evict_rings_locked (ev);
-  while (evict_sweep_locked (ev) && ev->requests == requests)
+  while (sweep_piece_locked (ev) && ev->requests == requests)
     ;
   return count_left_locked (ev);
 }

@@ -38,12 +38,6 @@ init (struct evictor *ev)
   flight_init (&ev->flight);
   sweep_end (&ev->sweep);
   ev->bytes_to_count = WINDOWS_PER_COUNT * config->window_size;
-  ev->ownership = (struct ownership){
-    .preserve = &ev->preserve,
-    .kept = &ev->kept,
-    .reads = &ev->reads,
-    .writes = &ev->writes,
-  };
   ev->wb = (struct writeback){
     .fd = ev->fd,
     .name = ev->name,
@@ -330,7 +324,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
     get_credit_locked (ev, w->credit);
   }
   if (ev->config.preserve)
-    evict_claim_locked (ev, offset, length);
+    preserve_claim_locked (ev, offset, length);
   w->window = add_write_locked (ev, offset, length, w->credit);
   evictor_unlock (ev);
 }

@@ -1,7 +1,6 @@
 /* The struct of an evictor, and the calls between its files.  Requests run
- * evictor.c, and evict_preserve.c for cache=preserve; the disk's own thread
- * runs the loop of evict_thread.c, its steps in evict_steps.c, and sweeps in
- * evict_sweep.c.
+ * evictor.c, and preserve.c for cache=preserve; the disk's own thread runs the
+ * loop of evict_thread.c, its steps in evict_steps.c, and sweeps in sweep.c.
  *
  * Calls that end in _locked need the lock and assert it.  Those of the thread
  * release it around system calls.  Those of requests release it only while a
@@ -48,7 +47,6 @@ struct evictor {
   int fd;
   char *name;
   struct evictor_config config;
-  struct ownership ownership;
 
   _Atomic int64_t reading; /* bytes of reads in progress */
   atomic_bool locked;      /* the writer lock was taken, if that is possible */
@@ -178,36 +176,5 @@ enum ring_result evict_add_locked (struct evictor *ev, struct ring *r,
  */
 bool evict_add_read_locked (struct evictor *ev, uint64_t offset,
                             uint64_t length);
-
-/* ---- evict_sweep.c ---- */
-
-/* Extents of reads shorter than this are dropped as they are, longer ones
- * together with the folio that reaches into them from below.
- */
-#define STREAM_EXTENT (64 * 1024)
-
-/* Begin to sweep the file. */
-void evict_begin_sweep (struct evictor *ev);
-
-/* Sweep the next piece, and return whether there is more.  Releases the lock.
- */
-bool evict_sweep_locked (struct evictor *ev);
-
-/* Sweep for 20 ms, and exclude the ranges that readers may read next.  Releases
- * the lock.
- */
-void evict_sweep_turn_locked (struct evictor *ev);
-
-/* Begin a sweep if more of the file is resident than windows and readahead
- * explain.  Releases the lock.
- */
-void evict_count_and_sweep_locked (struct evictor *ev);
-
-/* ---- evict_preserve.c ---- */
-
-/* With preserve, a request is about to write a range, which is added to a
- * window at once.  Releases the lock while it asks the kernel.
- */
-void evict_claim_locked (struct evictor *ev, uint64_t offset, uint64_t length);
 
 #endif /* FILE_EVICTOR_IMPL_H */

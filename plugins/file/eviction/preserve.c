@@ -7,7 +7,7 @@
 
 #include <config.h>
 
-#include "preserve.h"
+#include "evictor_impl.h"
 
 /* The number of extents of "others" at which entries that are not needed are
  * removed, and then when it has doubled.  A ring of 8 windows holds 4,096.
@@ -30,13 +30,16 @@ preserve_free (struct preserve *p)
   extent_set_free (&p->ours);
 }
 
-/* The plugin's pages are in a window, in "ours", or have failed.  A window of
+/* ---- who owns a page ---- */
+
+/* Take the plugin's pages out of "set".  They are in a window, in "ours", or
+ * have failed.  A window of
  * writes holds all that is written, also to the pages of other processes.
  * Without memory the set stays as it is, so that no page is taken for the
  * plugin's.
  */
-void
-preserve_subtract_ours (const struct ownership *o, struct extent_set *set)
+static void
+subtract_ours (struct evictor *ev, struct extent_set *set)
 {
   struct extent_set not_others, others;
 
@@ -44,53 +47,197 @@ preserve_subtract_ours (const struct ownership *o, struct extent_set *set)
   extent_set_init (&others, MAX_KEPT);
   if (extent_set_union (&not_others, set) == 0 &&
       extent_set_union (&others, set) == 0) {
-    extent_set_subtract (&not_others, &o->preserve->others);
+    extent_set_subtract (&not_others, &ev->preserve.others);
     extent_set_subtract (&others, &not_others);
-    ring_subtract_from (o->reads, set, NULL);
-    ring_subtract_from (o->writes, set, NULL);
-    extent_set_subtract (set, &o->preserve->ours);
-    extent_set_subtract (set, &o->kept->failed);
+    ring_subtract_from (&ev->reads, set, NULL);
+    ring_subtract_from (&ev->writes, set, NULL);
+    extent_set_subtract (set, &ev->preserve.ours);
+    extent_set_subtract (set, &ev->kept.failed);
     extent_set_union (set, &others);
   }
   extent_set_free (&not_others);
   extent_set_free (&others);
 }
 
+/* The most queries for one set, if windows are dropped during each. */
+#define MOST_QUESTIONS 16
+
+/* Find the part of a set that belongs to other processes: it is resident, and
+ * the plugin did not bring it in.  If another request brings a page in during
+ * the query, the page counts as the plugin's.  If a window is dropped during
+ * the query, the answer may be out of date, so the query is repeated.  Releases
+ * the lock during a query.
+ */
+static void
+find_others_locked (struct evictor *ev, struct extent_set *others)
+{
+  unsigned questions = MOST_QUESTIONS;
+  uint64_t drops;
+
+  subtract_ours (ev, others);
+  do {
+    drops = ev->preserve.drops;
+    evictor_unlock (ev);
+    pagecache_subtract_missing (ev->config.pages, ev->fd, others);
+    lock_take (&ev->lock);
+    subtract_ours (ev, others);
+  } while (others->nr > 0 && drops != ev->preserve.drops && --questions > 0);
+}
+
+/* Divide a range into the plugin's pages and those of other processes.
+ * Releases the lock.
+ */
+static void
+divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
+               struct extent_set *ours, struct extent_set *others)
+{
+  const struct extent e = ring_whole_pages (&ev->writes, offset, length);
+
+  lock_assert (&ev->lock);
+  extent_set_init (ours, MAX_KEPT);
+  extent_set_init (others, MAX_KEPT);
+  if (extent_set_add (ours, e.offset, e.length) == 0 &&
+      extent_set_add (others, e.offset, e.length) == 0) {
+    find_others_locked (ev, others);
+    extent_set_subtract (ours, others);
+  }
+  else { /* no memory: nothing is the plugin's */
+    extent_set_free (ours);
+    ev->kept.unrecorded = true;
+  }
+}
+
+/* ---- writes ---- */
+
 /* Other processes' pages need to be remembered only while a window holds them,
  * or after their writeback failed.
  */
 static void
-prune (const struct ownership *o)
+prune (struct evictor *ev)
 {
-  struct preserve *p = o->preserve;
+  struct preserve *p = &ev->preserve;
   struct extent_set needed;
 
   if (p->others.nr < p->prune_at)
     return;
   extent_set_init (&needed, MAX_KEPT);
-  if (ring_add_to (o->writes, &needed) == 0 &&
-      extent_set_union (&needed, &o->kept->failed) == 0)
+  if (ring_add_to (&ev->writes, &needed) == 0 &&
+      extent_set_union (&needed, &ev->kept.failed) == 0)
     extent_set_intersect (&p->others, &needed);
   extent_set_free (&needed);
   p->prune_at = MIN_PRUNE + 2 * p->others.nr;
 }
 
 void
-preserve_write (const struct ownership *o, const struct extent_set *ours,
-                const struct extent_set *others)
+preserve_claim_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  struct preserve *p = o->preserve;
+  struct preserve *p = &ev->preserve;
+  struct extent_set ours, others;
 
-  prune (o);
-  extent_set_subtract (&p->others, ours);
-  extent_set_subtract (&p->ours, ours);
-  if (extent_set_union (&p->others, others) == -1)
-    o->kept->unrecorded = true;
+  divide_locked (ev, offset, length, &ours, &others);
+  prune (ev);
+  extent_set_subtract (&p->others, &ours);
+  extent_set_subtract (&p->ours, &ours);
+  if (extent_set_union (&p->others, &others) == -1)
+    ev->kept.unrecorded = true;
+  if (ours.nr == 0 && others.nr == 0 &&
+      extent_set_add (&p->others, offset, length) == -1)
+    ev->kept.overflowed = true; /* page owners are not known any more */
+  extent_set_free (&ours);
+  extent_set_free (&others);
+}
+
+/* ---- pages in no window ---- */
+
+void
+preserve_add_ours_locked (struct evictor *ev, const struct extent_set *set)
+{
+  lock_assert (&ev->lock);
+  if (extent_set_union (&ev->preserve.ours, set) == -1)
+    ev->kept.unrecorded = true;
 }
 
 void
-preserve_add_ours (const struct ownership *o, const struct extent_set *set)
+preserve_dropped_locked (struct evictor *ev, const struct extent_set *set)
 {
-  if (extent_set_union (&o->preserve->ours, set) == -1)
-    o->kept->unrecorded = true;
+  struct extent_set left;
+
+  lock_assert (&ev->lock);
+  extent_set_init (&left, MAX_KEPT);
+  evictor_unlock (ev);
+  if (extent_set_copy (&left, set) == 0)
+    pagecache_subtract_missing (ev->config.pages, ev->fd, &left);
+  lock_take (&ev->lock);
+  preserve_add_ours_locked (ev, &left);
+  extent_set_free (&left);
+  ev->preserve.drops++;
+}
+
+/* Large folios that span windows could not be dropped with any of them.  So
+ * adjacent ranges are dropped together, and again as windows of reads.
+ */
+void
+preserve_drop_ours_locked (struct evictor *ev)
+{
+  struct extent_set safe;
+  size_t i;
+
+  lock_assert (&ev->lock);
+  extent_set_init (&safe, MAX_KEPT);
+  if (extent_set_copy (&safe, &ev->preserve.ours) == 0) {
+    kept_subtract (&ev->kept, &ev->writes, &safe, NULL);
+    evictor_unlock (ev);
+    if (!evictor_has_other_writer (ev))
+      writeback_drop (&ev->wb, &safe);
+    lock_take (&ev->lock);
+    for (i = 0; i < safe.nr; i++)
+      evict_add_read_locked (ev, safe.v[i].offset, safe.v[i].length);
+  }
+  extent_set_free (&safe);
+}
+
+/* ---- reads ---- */
+
+void
+evictor_read_begins (struct evictor *ev, struct extent_set *ours,
+                     uint64_t offset, uint64_t length)
+{
+  struct extent_set others;
+
+  lock_take (&ev->lock);
+  evict_thread_use_locked (ev);
+  divide_locked (ev, offset, length, ours, &others);
+  extent_set_subtract (&ev->preserve.others, ours);
+  preserve_add_ours_locked (ev, ours);
+  evictor_unlock (ev);
+  extent_set_free (&others);
+}
+
+bool
+evictor_read_ends (struct evictor *ev, struct extent_set *ours)
+{
+  struct extent_set resident;
+  bool sealed = false, known, came_in;
+  size_t i;
+
+  extent_set_init (&resident, MAX_KEPT);
+  known = extent_set_copy (&resident, ours) == 0 &&
+          pagecache_subtract_missing (ev->config.pages, ev->fd, &resident) == 0;
+  came_in = !known || resident.nr > 0;
+  lock_take (&ev->lock);
+  if (known) { /* forget the pages that did not come in */
+    extent_set_subtract (ours, &resident);
+    extent_set_subtract (&ev->preserve.ours, ours);
+  }
+  evict_thread_use_locked (ev);
+  for (i = 0; i < resident.nr; i++)
+    sealed |= evict_add_read_locked (ev, resident.v[i].offset,
+                                     resident.v[i].length);
+  if (sealed)
+    evict_thread_wake_locked (ev);
+  evict_alone_locked (ev, false);
+  evictor_unlock (ev);
+  extent_set_free (&resident);
+  extent_set_free (ours);
+  return came_in;
 }

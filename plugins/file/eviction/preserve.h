@@ -11,8 +11,6 @@
  * Pages of a folio that spans windows stay when their window is dropped, and
  * are remembered until they can be dropped together.
  *
- * No system call, thread or lock here.
- *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
  */
@@ -24,8 +22,8 @@
 #include <stdint.h>
 
 #include "extent_set.h"
-#include "kept.h"
-#include "ring.h"
+
+struct evictor;
 
 /* Of one disk, guarded by the lock of its evictor. */
 struct preserve {
@@ -35,30 +33,27 @@ struct preserve {
   uint64_t drops;           /* windows that have been dropped */
 };
 
-/* The sets that determine who owns a page. */
-struct ownership {
-  struct preserve *preserve;
-  struct kept *kept;
-  const struct ring *reads, *writes;
-};
-
 void preserve_init (struct preserve *p);
 void preserve_free (struct preserve *p);
 
-/* Take the plugin's pages out of "set". */
-void preserve_subtract_ours (const struct ownership *o, struct extent_set *set);
-
-/* A request is about to write the plugin's pages "ours" and the other
- * processes' pages "others".  The caller adds both to a window under the same
- * lock.
+/* A request is about to write a range, which is added to a window at once.
+ * Releases the lock while it asks the kernel.
  */
-void preserve_write (const struct ownership *o, const struct extent_set *ours,
-                     const struct extent_set *others);
+void preserve_claim_locked (struct evictor *ev, uint64_t offset,
+                            uint64_t length);
 
-/* Remember pages of the plugin that are in no window: a read brings them in, or
- * they stayed when their window was dropped.
+/* Remember pages of the plugin that are in no window. */
+void preserve_add_ours_locked (struct evictor *ev,
+                               const struct extent_set *set);
+
+/* The pages of a window were dropped: remember those that are still resident.
+ * Their folio spans windows.  Releases the lock while it asks the kernel.
  */
-void preserve_add_ours (const struct ownership *o,
-                        const struct extent_set *set);
+void preserve_dropped_locked (struct evictor *ev, const struct extent_set *set);
+
+/* Drop the plugin's pages that are in no window, adjacent ranges together.
+ * Releases the lock around system calls.
+ */
+void preserve_drop_ours_locked (struct evictor *ev);
 
 #endif /* FILE_PRESERVE_H */

@@ -6,11 +6,15 @@
 
 #include <config.h>
 
+#include <inttypes.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
 #include "clock.h"
-#include "pagecache.h"
-#include "sweep.h"
+#include "evictor_impl.h"
 
 /* A piece takes some 10 ms if all of it is resident in single pages, and almost
  * nothing if none is.  Then the next piece is twice as long: a file of 8 TiB
@@ -19,11 +23,24 @@
 #define PIECE (UINT64_C (64) << 20)
 #define QUICK_NS 1000000
 
+/* The number of counts after which pages that stayed when swept are swept
+ * again: other processes may have unmapped them.
+ */
+#define COUNTS_PER_TRY 256
+
+/* A turn of a sweep takes this long: pieces that drop nothing are not enough
+ * for a turn, as readers bring in more while writers wait for a slow disk.
+ */
+#define SWEEP_NS (20 * UINT64_C (1000000))
+
+/* The windows of reads that may end where a reader is. */
+#define RECENT_WINDOWS 2
+
 void
-sweep_begin (struct sweep *s)
+sweep_begin (struct evictor *ev)
 {
-  s->pos = 0;
-  s->length = PIECE;
+  counters_add (ev->config.counters, STATS_SWEEPS, 1);
+  ev->sweep = (struct sweep){ .length = PIECE };
 }
 
 void
@@ -37,6 +54,8 @@ sweep_goes_on (const struct sweep *s)
 {
   return s->pos != UINT64_MAX;
 }
+
+/* ---- a piece ---- */
 
 /* Drop [pos, end) except the excluded ranges.  A call over a page that cannot
  * be dropped makes the kernel drain the page lists of all CPUs.
@@ -61,8 +80,11 @@ drop_between (int fd, uint64_t pos, uint64_t end,
     pagecache_drop (fd, pos, end - pos);
 }
 
-void
-sweep_piece (struct sweep *s, int fd, const struct extent_set *excluded)
+/* Drop the next piece except what is "excluded", and move on to the one after
+ * it.
+ */
+static void
+drop_piece (struct sweep *s, int fd, const struct extent_set *excluded)
 {
   const uint64_t begin = nanoseconds_now ();
   const off_t size = lseek (fd, 0, SEEK_END);
@@ -77,4 +99,153 @@ sweep_piece (struct sweep *s, int fd, const struct extent_set *excluded)
   drop_between (fd, s->pos, end, excluded);
   s->pos = end < file_end ? end : UINT64_MAX;
   s->length = nanoseconds_now () - begin < QUICK_NS ? s->length * 2 : PIECE;
+}
+
+/* Add to "excluded" the ranges that readers may be reading or about to read:
+ * around the latest sequential reads, the reads in progress, which end in any
+ * order, and after them the readahead in flight.  Returns as extent_set_add.
+ */
+static int
+exclude_readahead (struct evictor *ev, struct extent_set *excluded)
+{
+  const uint64_t reading = atomic_load (&ev->reading);
+  const uint64_t ahead = 2 * ev->readers * ev->config.read_ahead;
+  const struct window *w;
+  unsigned windows = 0;
+  size_t i;
+
+  TAILQ_FOREACH_REVERSE (w, &ev->reads.windows, windows, next)
+  {
+    if (windows++ == RECENT_WINDOWS)
+      break;
+    for (i = 0; i < w->set.nr; i++) {
+      const struct extent *e = &w->set.v[i];
+      const uint64_t start = e->offset > reading ? e->offset - reading : 0;
+      const uint64_t end = extent_end (e) + reading + ahead;
+
+      if (e->length >= STREAM_EXTENT &&
+          extent_set_add (excluded, start, end - start) == -1)
+        return -1;
+    }
+  }
+  return 0;
+}
+
+/* Fill the empty set "excluded" with the ranges that a sweep must not drop.
+ * Returns -1 if the sweep must drop nothing: with preserve, the plugin's pages
+ * are known without a sweep.
+ */
+static int
+find_excluded (struct evictor *ev, struct extent_set *excluded, bool readahead)
+{
+  if (ev->config.preserve || kept_all (&ev->kept) ||
+      ring_add_to (&ev->writes, excluded) == -1 ||
+      extent_set_union (excluded, &ev->kept.failed) == -1)
+    return -1;
+  return readahead ? exclude_readahead (ev, excluded) : 0;
+}
+
+static void
+sweep_next_locked (struct evictor *ev, bool exclude_ahead)
+{
+  struct extent_set excluded;
+
+  extent_set_init (&excluded, 2 * MAX_KEPT);
+  if (find_excluded (ev, &excluded, exclude_ahead) == -1)
+    sweep_end (&ev->sweep);
+  evictor_unlock (ev);
+  if (sweep_goes_on (&ev->sweep) && evictor_has_other_writer (ev))
+    sweep_end (&ev->sweep);
+  if (sweep_goes_on (&ev->sweep))
+    drop_piece (&ev->sweep, ev->fd, &excluded);
+  lock_take (&ev->lock);
+  extent_set_free (&excluded);
+}
+
+/* ---- when to sweep ---- */
+
+/* The resident bytes of the file, or -1 if they cannot be counted.  Releases
+ * the lock.
+ */
+static int64_t
+count_resident_locked (struct evictor *ev)
+{
+  int64_t resident;
+
+  lock_assert (&ev->lock);
+  evictor_unlock (ev);
+  resident = pagecache_count (ev->config.pages, ev->fd, 0, 0);
+  lock_take (&ev->lock);
+  return resident;
+}
+
+/* The bytes that may be resident: windows, requests in progress, failed ranges,
+ * and the readahead of every reader, which the kernel may double; and a bit
+ * more, as the count is a moment older.
+ */
+static uint64_t
+allowance (struct evictor *ev)
+{
+  return ev->reads.bytes + atomic_load (&ev->reading) + ev->throttle.used +
+         ev->kept.failed.bytes + 2 * ev->readers * ev->config.read_ahead +
+         throttle_share (&ev->throttle) / 4;
+}
+
+/* Sweep if more of the file is resident than windows and readahead explain.
+ * Where pages cannot be counted, sweep once a ring.
+ */
+void
+sweep_if_needed_locked (struct evictor *ev)
+{
+  int64_t resident;
+
+  ev->bytes_to_count = WINDOWS_PER_COUNT * ev->reads.window_size;
+  if (ev->config.preserve)
+    return;
+  resident = count_resident_locked (ev);
+  if (++ev->counts % COUNTS_PER_TRY == 0)
+    ev->unevictable = 0;
+  if (resident == -1)
+    ev->bytes_to_count = ev->config.windows * ev->reads.window_size;
+  else if ((uint64_t) resident <= allowance (ev) + ev->unevictable)
+    return;
+  sweep_begin (ev);
+  if (!file_debug_evict)
+    return;
+  evictor_unlock (ev);
+  nbdkit_debug ("%s: sweeping: %" PRIi64 " bytes are resident", ev->name,
+                resident);
+  lock_take (&ev->lock);
+}
+
+/* Pages stayed although they were swept: other processes map or read them.
+ * Allow as many from now on.
+ */
+static void
+end_of_sweep_locked (struct evictor *ev)
+{
+  const int64_t excess = count_resident_locked (ev) - (int64_t) allowance (ev);
+
+  ev->unevictable = excess > 0 ? excess : 0;
+}
+
+void
+sweep_turn_locked (struct evictor *ev)
+{
+  const uint64_t began = nanoseconds_now ();
+
+  do
+    sweep_next_locked (ev, true);
+  while (sweep_goes_on (&ev->sweep) && nanoseconds_now () < began + SWEEP_NS);
+  if (!sweep_goes_on (&ev->sweep))
+    end_of_sweep_locked (ev);
+}
+
+bool
+sweep_piece_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  if (sweep_goes_on (&ev->sweep))
+    sweep_next_locked (ev, false);
+  return sweep_goes_on (&ev->sweep);
 }
