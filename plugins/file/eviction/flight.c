@@ -90,7 +90,7 @@ static void
 add_rate (struct flight *f, uint64_t now)
 {
   f->rates[f->nr_rates++ % FLIGHT_RATES] = (double) f->ended / (now - f->since);
-  f->probing = f->nr_rates % FLIGHT_RATES == 0;
+  f->probing = f->nr_rates % FLIGHT_PROBE == 0;
   f->since = now;
   f->ended = 0;
   set_limit (f);

