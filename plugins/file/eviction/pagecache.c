@@ -56,12 +56,26 @@ cachestat (int fd, uint64_t offset, uint64_t length,
 
 /* ---- writeback and dropping ---- */
 
+/* The kernel refuses a range that ends at 2^63.  A length of 0 is to the end of
+ * the file.
+ */
+static uint64_t
+up_to_end (uint64_t offset, uint64_t length)
+{
+  return length > INT64_MAX - offset ? 0 : length;
+}
+
+static int
+sync_range (int fd, uint64_t offset, uint64_t length, unsigned flags)
+{
+  length = up_to_end (offset, length);
+  return sync_file_range (fd, offset, length, flags) == -1 ? errno : 0;
+}
+
 int
 pagecache_start (int fd, uint64_t offset, uint64_t length)
 {
-  return sync_file_range (fd, offset, length, SYNC_FILE_RANGE_WRITE) == -1
-           ? errno
-           : 0;
+  return sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
 }
 
 uint64_t
@@ -77,20 +91,16 @@ pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
 }
 
 int
-pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
-                uint64_t length)
+pagecache_wait (int fd, uint64_t offset, uint64_t length)
 {
-  unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE;
-
-  if (pagecache_dirty (pc, fd, offset, length) > 0)
-    flags |= SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  return sync_file_range (fd, offset, length, flags) == -1 ? errno : 0;
+  return sync_range (fd, offset, length, SYNC_FILE_RANGE_WAIT_BEFORE);
 }
 
 int
 pagecache_drop (int fd, uint64_t offset, uint64_t length)
 {
-  return posix_fadvise (fd, offset, length, POSIX_FADV_DONTNEED);
+  return posix_fadvise (fd, offset, up_to_end (offset, length),
+                        POSIX_FADV_DONTNEED);
 }
 
 /* ---- mincore ---- */
@@ -168,7 +178,7 @@ waits_by_range (uint32_t magic)
 static bool
 has_sync_file_range (int fd)
 {
-  const int err = pagecache_start (fd, 0, 1);
+  const int err = sync_range (fd, 0, 1, 0);
 
   return err != ENOSYS && err != EPERM && err != EOPNOTSUPP && err != EINVAL;
 }

@@ -61,16 +61,11 @@ int pagecache_start (int fd, uint64_t offset, uint64_t length);
 uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                           uint64_t length);
 
-/* Write back the dirty pages of a range, and wait for the writeback of all its
- * pages.  Pages may still be dirty although their writeback was started: the
- * kernel skips a page that is under writeback when it is written again.  If
- * cachestat counts no dirty page, nothing is started, which would cost a tenth
- * of the speed of random 4K writes (Linux 6.18, ext4).  Needs by_range. Returns
- * 0 or an errno value: of a writeback error anywhere in the file, reported once
- * on each description.
+/* Wait for the writeback of a range.  Needs by_range.  Returns 0 or an errno
+ * value: of a writeback error anywhere in the file, reported once on each
+ * description.
  */
-int pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
-                    uint64_t length);
+int pagecache_wait (int fd, uint64_t offset, uint64_t length);
 
 /* Drop the clean pages of a range from the page cache, length 0 meaning to the
  * end of the file.  Both must be multiples of the page size:

@@ -22,6 +22,7 @@ wberr_init (struct wberr *e)
   pthread_rwlockattr_t attr;
 
   pthread_mutex_init (&e->lock, NULL);
+  pthread_mutex_init (&e->starting, NULL);
   pthread_rwlockattr_init (&attr);
   pthread_rwlockattr_setkind_np (&attr,
                                  PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -62,6 +63,7 @@ wberr_free (struct wberr *e)
   if (e->fd >= 0)
     close (e->fd);
   pthread_rwlock_destroy (&e->calls);
+  pthread_mutex_destroy (&e->starting);
   pthread_mutex_destroy (&e->lock);
 }
 
@@ -156,6 +158,18 @@ wberr_call_ends (struct wberr *e)
   pthread_rwlock_unlock (&e->calls);
 }
 
+void
+wberr_start_begins (struct wberr *e)
+{
+  pthread_mutex_lock (&e->starting);
+}
+
+void
+wberr_start_ends (struct wberr *e)
+{
+  pthread_mutex_unlock (&e->starting);
+}
+
 int
 wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool alone)
 {
@@ -166,6 +180,9 @@ wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool alone)
   if (err)
     wberr_observed (e, seen, err);
   wberr_call_ends (e);
+  wberr_start_begins (
+    e); /* a start may have met an error, and not recorded it */
+  wberr_start_ends (e);
   return err;
 }
 

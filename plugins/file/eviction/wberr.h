@@ -54,9 +54,17 @@ struct wberr {
    * kernel reports an error once for all of them.  All calls take turns then.
    */
   pthread_rwlock_t calls;
+
+  /* Held while the evictor starts writeback.  ext4 reports to that call alone
+   * that it found no blocks, so a flush takes the mutex before it looks for
+   * recorded errors.
+   */
+  pthread_mutex_t starting;
+
   bool shared;       /* constant once the disk is registered */
   atomic_bool turns; /* true from then on, or from when a descriptor for FUA
-                      * could not be opened; on FUSE always */
+                      * could not be opened; on FUSE from the first request
+                      * with FUA on */
 };
 
 /* The errors reported to one connection.  All fields are atomic. */
@@ -108,6 +116,10 @@ int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool alone);
 /* Around another call that may report an error, and wberr_observed. */
 void wberr_call_begins (struct wberr *e, bool alone);
 void wberr_call_ends (struct wberr *e);
+
+/* Around a call that starts writeback, and wberr_observed. */
+void wberr_start_begins (struct wberr *e);
+void wberr_start_ends (struct wberr *e);
 
 /* The present mark; and the errno of the latest error since a mark, or 0. */
 wberr_mark wberr_now (const struct wberr *e);
