@@ -36,11 +36,12 @@ log_overflow_locked (struct evictor *ev)
 
 /* "written" is whether the window is one of writes, which was waited for. */
 static void
-drop_window_locked (struct evictor *ev, const struct window *w, bool written)
+drop_window_locked (struct evictor *ev, struct window *w, bool written)
 {
   const char *kind = written ? "write" : "read";
 
   log_overflow_locked (ev);
+  w->dropping = true; /* so no request begins to write to its pages */
   evictor_unlock (ev);
   if (w->started == 0) /* starting it has logged it */
     writeback_debug (&ev->wb, "sealed", kind, w);
@@ -54,6 +55,8 @@ drop_window_locked (struct evictor *ev, const struct window *w, bool written)
                   ev->name, ev->flight.limit, flight_rate (&ev->flight),
                   flight_latency (&ev->flight) / 1000);
   lock_take (&ev->lock);
+  w->dropping = false;
+  pthread_cond_broadcast (&ev->dropped);
   if (ev->config.preserve)
     preserve_dropped_locked (ev, &w->set);
 }
@@ -144,7 +147,6 @@ start_piece_locked (struct evictor *ev)
     w->in_flight += bytes;
     flight_begins (&ev->flight, bytes, began);
   }
-  throttle_worked (&ev->throttle, 0, nanoseconds_now () - began);
 }
 
 /* "bytes" of a window are on the disk. */
@@ -234,8 +236,12 @@ evict_written_locked (struct evictor *ev)
   count_window (ev, w);
   extent_set_init (&all, SIZE_MAX);
   copied = extent_set_copy (&all, &w->set) == 0;
-  /* Skip ranges dirtied again: their newer window will wait for them. */
+  /* Skip ranges dirtied again: their newer window will wait for them.  All
+   * others must be waited for, also without memory.
+   */
+  w->set.rounds_up = true;
   ring_subtract_from (&ev->writes, &w->set, w);
+  w->set.rounds_up = false;
   err = wait_for_window_locked (ev, w);
   settle_locked (ev, w, copied ? &all : NULL, err);
   extent_set_free (&all);
@@ -290,9 +296,12 @@ evict_next_step_locked (struct evictor *ev)
 bool
 evict_step_locked (struct evictor *ev)
 {
+  const uint64_t began = nanoseconds_now ();
+
   switch (evict_next_step_locked (ev)) {
   case START_PIECE:
     start_piece_locked (ev);
+    throttle_worked (&ev->throttle, 0, nanoseconds_now () - began);
     return true;
   case WRITERS_TURN:
     ev->writers_next = false;

@@ -218,6 +218,10 @@ evict_thread_use_locked (struct evictor *ev)
   ev->empty_at = QUIET_TICKS;
   ev->attempts = 0;
   ev->active = true;
+  if (ev->drain) { /* the caller that waits is not the last one */
+    ev->drain = false;
+    pthread_cond_broadcast (&ev->emptied);
+  }
   if (!start_locked (ev))
     return false;
   throttle_set_busy (&ev->throttle, true);
@@ -263,8 +267,6 @@ evict_alone_locked (struct evictor *ev, bool drain)
     evict_rings_locked (ev);
   else if (ev->active)
     drain_locked (ev);
-  else /* not used, but a killed server may have left pages */
-    empty_locked (ev);
   ev->thread_state = NO_THREAD;
   pthread_cond_broadcast (&ev->emptied);
 }

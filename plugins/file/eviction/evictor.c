@@ -30,6 +30,7 @@ init (struct evictor *ev)
   lock_init (&ev->lock);
   pthread_cond_init (&ev->woken, NULL);
   pthread_cond_init (&ev->emptied, NULL);
+  pthread_cond_init (&ev->dropped, NULL);
   ring_init (&ev->reads, config->window_size);
   ring_init (&ev->writes, config->window_size);
   kept_init (&ev->kept);
@@ -37,6 +38,7 @@ init (struct evictor *ev)
   throttle_init (&ev->throttle, config->windows * config->window_size);
   flight_init (&ev->flight);
   sweep_end (&ev->sweep);
+  ev->active = true; /* a killed server may have left pages */
   ev->bytes_to_count = WINDOWS_PER_COUNT * config->window_size;
   ev->wb = (struct writeback){
     .fd = ev->fd,
@@ -84,14 +86,15 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
 }
 
 /* The last client has disconnected, and no flush has failed for the writeback
- * error: write the failed ranges once more, and drop them if that succeeds.
- * With preserve they stay.
+ * error: write the failed ranges once more.  If that succeeds, they are dropped
+ * as ranges that were read; with preserve they stay.
  */
 static void
 retry_failed (struct evictor *ev)
 {
   struct extent_set failed;
   bool copied;
+  size_t i;
 
   extent_set_init (&failed, MAX_KEPT);
   lock_take (&ev->lock);
@@ -101,10 +104,13 @@ retry_failed (struct evictor *ev)
   if (copied && failed.nr > 0 && retry_write (ev->fd, &failed) &&
       !ev->config.preserve) {
     lock_take (&ev->lock);
-    extent_set_subtract (&ev->kept.failed, &failed);
-    kept_subtract (&ev->kept, &ev->writes, &failed, NULL);
+    /* A client may have come back, and its writes to these ranges failed. */
+    if (ev->retried == wberr_now (ev->config.errors))
+      extent_set_subtract (&ev->kept.failed, &failed);
+    evict_thread_use_locked (ev);
+    for (i = 0; i < failed.nr; i++)
+      evict_add_read_locked (ev, failed.v[i].offset, failed.v[i].length);
     evictor_unlock (ev);
-    writeback_drop (&ev->wb, &failed);
   }
   extent_set_free (&failed);
 }
@@ -148,13 +154,13 @@ evictor_is_empty (struct evictor *ev)
 void
 evictor_free (struct evictor *ev)
 {
-  evictor_empty (ev);
   evict_thread_stop (ev);
   ring_free (&ev->reads);
   ring_free (&ev->writes);
   kept_free (&ev->kept);
   preserve_free (&ev->preserve);
   throttle_free (&ev->throttle);
+  pthread_cond_destroy (&ev->dropped);
   pthread_cond_destroy (&ev->emptied);
   pthread_cond_destroy (&ev->woken);
   lock_destroy (&ev->lock);
@@ -300,6 +306,19 @@ add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
   return NULL;
 }
 
+/* Wait while pages of the range are being dropped, which takes some ms. */
+static void
+wait_for_drop_locked (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const struct extent e = ring_whole_pages (&ev->writes, offset, length);
+
+  while (
+    ring_is_dropping (&ev->reads, e.offset, e.length) ||
+    ring_is_dropping (&ev->writes, e.offset, e.length) ||
+    (ev->dropping && extent_set_overlaps (ev->dropping, e.offset, e.length)))
+    lock_wait (&ev->lock, &ev->dropped);
+}
+
 /* Before the first write. */
 static void
 take_writer_lock (struct evictor *ev)
@@ -325,6 +344,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   }
   if (ev->config.preserve)
     preserve_claim_locked (ev, offset, length);
+  wait_for_drop_locked (ev, offset, length);
   w->window = add_write_locked (ev, offset, length, w->credit);
   evictor_unlock (ev);
 }

@@ -14,18 +14,28 @@
  *   clean                        the window that     the thread
  *                                was waited for
  *   writeback failed             kept.failed         nobody, until it is
- *                                                    written again or the
- *                                                    last client leaves
+ *                                                    written again; when the
+ *                                                    last client has left and
+ *                                                    a retry succeeded, as if
+ *                                                    it had been read
+ *   written, but there was no    kept.unrecorded,    nobody: the thread drops
+ *   memory to record that        kept.overflowed     nothing at all then
  *   read                         a window of the     the thread, or a reader
  *                                read ring           whose ring is full
  *   readahead, folios across     nowhere: found by   a sweep, by the thread
- *   windows (cache=none)         counting
+ *   windows, another process's   counting
+ *   (cache=none)
  *   folios across windows,       preserve.ours       the thread, when the
  *   reads in progress                                disk is idle
  *   (cache=preserve)
  *   another process's            nowhere; in a       nobody
  *   (cache=preserve)             window of writes:
  *                                preserve.others
+ *
+ * Without a thread (if none can be started), requests do its work.  While
+ * pages are being dropped, no request begins to write to them.  While another
+ * server writes the file, only the pages of waited-for windows are dropped, see
+ * writer_lock.h.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -77,17 +87,20 @@ struct evictor *evictor_new (int fd, const char *name,
  */
 void evictor_begin_empty (struct evictor *ev);
 
-/* Write back and drop all that is left.  Blocks on the disk, and for up to 2
- * seconds on pages that other processes use.  Other calls may be in progress.
+/* Write back and drop all that is left.  If no flush has failed for a writeback
+ * error, write the failed ranges once more.  Blocks on the disk, and for up to
+ * 2 seconds on pages that other processes use.  Other calls may be in progress:
+ * a request ends the wait.
  */
 void evictor_empty (struct evictor *ev);
 
-/* Whether nothing was read or written since evictor_empty, or ever. */
+/* Whether nothing was read or written since evictor_empty.  False at first, as
+ * a server that was killed may have left pages.
+ */
 bool evictor_is_empty (struct evictor *ev);
 
-/* Empty the disk, then free the evictor.  No other call may be in progress.  If
- * no flush has failed for a writeback error, the failed ranges are written once
- * more.
+/* Free the evictor, and leave the page cache as it is.  No other call may be in
+ * progress.
  */
 void evictor_free (struct evictor *ev);
 

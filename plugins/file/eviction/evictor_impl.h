@@ -59,6 +59,10 @@ struct evictor {
   struct preserve preserve;
   struct throttle throttle;
 
+  const struct extent_set *dropping; /* ranges that the thread is dropping
+                                      * besides windows, or NULL */
+  pthread_cond_t dropped;            /* for writers: a drop has ended */
+
   int readers;             /* connections that read */
   uint64_t bytes_to_count; /* bytes until the page cache is counted */
   uint64_t unevictable;    /* bytes over the allowance that stay when swept */
@@ -104,6 +108,26 @@ static inline bool
 evictor_has_other_writer (const struct evictor *ev)
 {
   return ev->config.pages->is_local && writer_lock_is_taken (ev->fd);
+}
+
+/* Around dropping a set, which is done without the lock: no request begins to
+ * write to its pages meanwhile.  If it did, and the writeback failed at once,
+ * the written page would be dropped with the others.  (Four of four runs of 4K
+ * writes with flushes to a disk that refuses them read old data, Linux 6.18.)
+ */
+static inline void
+evictor_drop_begins_locked (struct evictor *ev, const struct extent_set *set)
+{
+  ev->dropping = set;
+  evictor_unlock (ev);
+}
+
+static inline void
+evictor_drop_ends (struct evictor *ev)
+{
+  lock_take (&ev->lock);
+  ev->dropping = NULL;
+  pthread_cond_broadcast (&ev->dropped);
 }
 
 /* ---- evict_thread.c ---- */

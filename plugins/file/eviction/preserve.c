@@ -131,6 +131,7 @@ prune (struct evictor *ev)
 void
 preserve_claim_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 {
+  const struct extent e = ring_whole_pages (&ev->writes, offset, length);
   struct preserve *p = &ev->preserve;
   struct extent_set ours, others;
 
@@ -141,7 +142,7 @@ preserve_claim_locked (struct evictor *ev, uint64_t offset, uint64_t length)
   if (extent_set_union (&p->others, &others) == -1)
     ev->kept.unrecorded = true;
   if (ours.nr == 0 && others.nr == 0 &&
-      extent_set_add (&p->others, offset, length) == -1)
+      extent_set_add (&p->others, e.offset, e.length) == -1)
     ev->kept.overflowed = true; /* page owners are not known any more */
   extent_set_free (&ours);
   extent_set_free (&others);
@@ -186,10 +187,10 @@ preserve_drop_ours_locked (struct evictor *ev)
   extent_set_init (&safe, MAX_KEPT);
   if (extent_set_copy (&safe, &ev->preserve.ours) == 0) {
     kept_subtract (&ev->kept, &ev->writes, &safe, NULL);
-    evictor_unlock (ev);
+    evictor_drop_begins_locked (ev, &safe);
     if (!evictor_has_other_writer (ev))
       writeback_drop (&ev->wb, &safe);
-    lock_take (&ev->lock);
+    evictor_drop_ends (ev);
     for (i = 0; i < safe.nr; i++)
       evict_add_read_locked (ev, safe.v[i].offset, safe.v[i].length);
   }

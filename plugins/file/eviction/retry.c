@@ -61,17 +61,21 @@ bool
 retry_write (int fd, const struct extent_set *failed)
 {
   const int own = reopen (fd, O_RDWR);
-  uint64_t bytes = 0;
-  bool all = true;
+  uint64_t room = MOST_BYTES;
+  bool all = failed->bytes <= MOST_BYTES;
   size_t i;
 
   if (own == -1)
     return false;
-  for (i = 0; i < failed->nr && bytes < MOST_BYTES; i++) {
-    all = make_dirty (own, &failed->v[i]) && all;
-    bytes += failed->v[i].length;
+  for (i = 0; i < failed->nr && room > 0; i++) {
+    struct extent e = failed->v[i];
+
+    if (e.length > room)
+      e.length = room;
+    all = make_dirty (own, &e) && all;
+    room -= e.length;
   }
-  all = write_and_wait (own) && all && i == failed->nr;
+  all = write_and_wait (own) && all;
   close (own);
   return all;
 }

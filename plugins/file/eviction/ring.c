@@ -251,6 +251,18 @@ ring_free_taken (struct ring *r, struct window *w)
 }
 
 bool
+ring_is_dropping (const struct ring *r, uint64_t offset, uint64_t length)
+{
+  const struct window *w;
+
+  TAILQ_FOREACH (w, &r->windows, next) {
+    if (w->dropping && extent_set_overlaps (&w->set, offset, length))
+      return true;
+  }
+  return false;
+}
+
+bool
 ring_is_empty (const struct ring *r)
 {
   return TAILQ_EMPTY (&r->windows);

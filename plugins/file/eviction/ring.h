@@ -40,6 +40,7 @@ struct window {
   uint64_t held;             /* bytes of it that count as the ring's */
   uint64_t serial;           /* 1 for the first sealed, 2, ...; 0: filling */
   bool taken;                /* by ring_take */
+  bool dropping;             /* its owner is dropping its pages */
   uint64_t requests;         /* calls of ring_add that it absorbed */
   uint64_t epoch;            /* the least that ring_add was given for it */
   unsigned pins;             /* requests that are writing to its pages */
@@ -144,6 +145,11 @@ uint64_t ring_release (struct ring *r, struct window *w, uint64_t bytes);
 
 /* Free a window that was taken, and release what is left of it. */
 void ring_free_taken (struct ring *r, struct window *w);
+
+/* Whether the pages of a window that has some of [offset, offset+length) are
+ * being dropped.
+ */
+bool ring_is_dropping (const struct ring *r, uint64_t offset, uint64_t length);
 
 /* Whether nothing is filling, sealed or taken. */
 bool ring_is_empty (const struct ring *r);

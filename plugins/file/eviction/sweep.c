@@ -16,12 +16,17 @@
 #include "clock.h"
 #include "evictor_impl.h"
 
-/* A piece takes some 10 ms if all of it is resident in single pages, and almost
- * nothing if none is.  Then the next piece is twice as long: a file of 8 TiB
- * with few resident pages takes 20 pieces, not 131,072.
+/* A piece takes 1 or 2 ms if all of it is resident in single pages, and almost
+ * nothing if none is.  Then the next piece is twice as long, up to a limit: a
+ * file of 8 TiB takes 8,192 pieces.  It is as short as that because writers to
+ * a piece wait for it.
  */
-#define PIECE (UINT64_C (64) << 20)
-#define QUICK_NS 1000000
+#define PIECE (UINT64_C (8) << 20)
+#define MOST_PIECE (UINT64_C (1) << 30)
+#define QUICK_NS 200000
+
+/* The most calls for a piece: there may be many ranges to exclude. */
+#define MOST_CALLS 32
 
 /* The number of counts after which pages that stayed when swept are swept
  * again: other processes may have unmapped them.
@@ -57,13 +62,15 @@ sweep_goes_on (const struct sweep *s)
 
 /* ---- a piece ---- */
 
-/* Drop [pos, end) except the excluded ranges.  A call over a page that cannot
- * be dropped makes the kernel drain the page lists of all CPUs.
+/* Drop [pos, end) except the excluded ranges, with a few calls.  Returns how
+ * far it came.  A call over a page that cannot be dropped makes the kernel
+ * drain the page lists of all CPUs.
  */
-static void
+static uint64_t
 drop_between (int fd, uint64_t pos, uint64_t end,
               const struct extent_set *excluded)
 {
+  unsigned calls = 0;
   size_t i;
 
   for (i = extent_set_find (excluded, pos); i < excluded->nr && pos < end;
@@ -72,12 +79,17 @@ drop_between (int fd, uint64_t pos, uint64_t end,
 
     if (e->offset >= end)
       break;
-    if (e->offset > pos)
+    if (e->offset > pos) {
       pagecache_drop (fd, pos, e->offset - pos);
+      calls++;
+    }
     pos = extent_end (e);
+    if (calls == MOST_CALLS)
+      return pos;
   }
   if (pos < end)
     pagecache_drop (fd, pos, end - pos);
+  return pos < end ? end : pos;
 }
 
 /* Drop the next piece except what is "excluded", and move on to the one after
@@ -90,15 +102,15 @@ drop_piece (struct sweep *s, int fd, const struct extent_set *excluded)
   const off_t size = lseek (fd, 0, SEEK_END);
   const uint64_t page = sysconf (_SC_PAGESIZE);
   const uint64_t file_end = size > 0 ? (size + page - 1) / page * page : 0;
-  const uint64_t end = s->pos + s->length;
 
-  if (s->pos >= file_end) {
+  if (s->pos < file_end)
+    s->pos = drop_between (fd, s->pos, s->pos + s->length, excluded);
+  if (s->pos >= file_end)
     sweep_end (s);
-    return;
-  }
-  drop_between (fd, s->pos, end, excluded);
-  s->pos = end < file_end ? end : UINT64_MAX;
-  s->length = nanoseconds_now () - begin < QUICK_NS ? s->length * 2 : PIECE;
+  if (nanoseconds_now () - begin >= QUICK_NS)
+    s->length = PIECE;
+  else if (s->length < MOST_PIECE)
+    s->length *= 2;
 }
 
 /* Add to "excluded" the ranges that readers may be reading or about to read:
@@ -148,17 +160,21 @@ find_excluded (struct evictor *ev, struct extent_set *excluded, bool readahead)
 static void
 sweep_next_locked (struct evictor *ev, bool exclude_ahead)
 {
+  struct extent piece = { ev->sweep.pos, ev->sweep.length };
+  const struct extent_set dropping = { .v = &piece, .nr = 1 };
   struct extent_set excluded;
 
   extent_set_init (&excluded, 2 * MAX_KEPT);
-  if (find_excluded (ev, &excluded, exclude_ahead) == -1)
+  if (find_excluded (ev, &excluded, exclude_ahead) == 0) {
+    evictor_drop_begins_locked (ev, &dropping);
+    if (evictor_has_other_writer (ev))
+      sweep_end (&ev->sweep);
+    else
+      drop_piece (&ev->sweep, ev->fd, &excluded);
+    evictor_drop_ends (ev);
+  }
+  else
     sweep_end (&ev->sweep);
-  evictor_unlock (ev);
-  if (sweep_goes_on (&ev->sweep) && evictor_has_other_writer (ev))
-    sweep_end (&ev->sweep);
-  if (sweep_goes_on (&ev->sweep))
-    drop_piece (&ev->sweep, ev->fd, &excluded);
-  lock_take (&ev->lock);
   extent_set_free (&excluded);
 }
 
