@@ -177,41 +177,7 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   return done == count ? 0 : -1;
 }
 
-/* ---- FUA ---- */
-
-void
-connection_fua_begins (struct connection *c, struct fua *fua)
-{
-  fua->begun = wberr_seen_now (&c->disk->errors);
-  fua->fd = -1;
-  /* A FUSE server may keep pending writes and errors for each open handle. */
-  if (!c->disk->errors.shared && c->disk->magic != FUSE_SUPER_MAGIC)
-    fua->fd = reopen (c->fd, O_RDONLY);
-  if (fua->fd == -1)
-    wberr_take_turns (&c->disk->errors);
-}
-
-int
-connection_fua_ends (struct connection *c, struct fua *fua, bool failed)
-{
-  int err = errno;
-
-  if (!failed) {
-    err = wberr_sync_fua (&c->disk->errors, &c->errors, fua->fd, c->fd,
-                          &fua->begun);
-    errno = err;
-    if (err)
-      nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
-                    "written back: %m",
-                    c->disk->name);
-  }
-  if (fua->fd >= 0)
-    close (fua->fd);
-  errno = err;
-  return failed || err ? -1 : 0;
-}
-
-/* ---- requests ---- */
+/* ---- requests that change the disk ---- */
 
 /* Before a call that may report an error. */
 static void
@@ -221,32 +187,72 @@ watch (struct connection *c)
     wberr_watch (&c->disk->errors, c->fd);
 }
 
-unsigned
-connection_change_begins (struct connection *c)
+/* The descriptor for the sync of one request with FUA, or -1. */
+static int
+open_for_fua (const struct connection *c)
 {
-  watch (c);
-  extent_map_change_begins (&c->disk->map);
-  return wberr_write_begins (&c->errors);
+  /* A FUSE server may keep pending writes and errors for each open handle. */
+  if (c->disk->errors.shared || c->disk->magic == FUSE_SUPER_MAGIC)
+    return -1;
+  return reopen (c->fd, O_RDONLY);
 }
 
 void
-connection_change_ends (struct connection *c, unsigned begun)
+connection_change_begins (struct connection *c, struct change *change, bool fua)
 {
+  watch (c);
+  extent_map_change_begins (&c->disk->map);
+  change->begun = wberr_write_begins (&c->errors);
+  change->fua = fua;
+  if (!fua)
+    return;
+  change->seen = wberr_seen_now (&c->disk->errors);
+  change->fua_fd = open_for_fua (c);
+  if (change->fua_fd == -1)
+    wberr_take_turns (&c->disk->errors);
+}
+
+static int
+sync_fua (struct connection *c, struct change *change)
+{
+  const int err = wberr_sync_fua (&c->disk->errors, &c->errors, change->fua_fd,
+                                  c->fd, &change->seen);
+
+  if (err == 0)
+    return 0;
+  errno = err;
+  nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
+                "written back: %m",
+                c->disk->name);
+  errno = err;
+  return -1;
+}
+
+int
+connection_change_ends (struct connection *c, struct change *change, int r)
+{
+  int err;
+
+  if (change->fua && r == 0)
+    r = sync_fua (c, change);
+  err = errno;
+  if (change->fua && change->fua_fd >= 0)
+    close (change->fua_fd);
   extent_map_change_ends (&c->disk->map);
-  wberr_write_ends (&c->errors, begun);
+  wberr_write_ends (&c->errors, change->begun);
+  errno = err;
+  return r;
 }
 
 int
 connection_write (struct connection *c, const void *buf, uint32_t count,
                   uint64_t offset, bool fua)
 {
-  const unsigned begun = connection_change_begins (c);
+  struct change change;
   const char *p = buf;
-  struct fua f;
   int r = 0;
 
-  if (fua)
-    connection_fua_begins (c, &f);
+  connection_change_begins (c, &change, fua);
   while (count > 0 && r == 0) {
     const uint32_t n = connection_chunk (c, count, offset);
 
@@ -255,11 +261,10 @@ connection_write (struct connection *c, const void *buf, uint32_t count,
     count -= n;
     offset += n;
   }
-  if (fua)
-    r = connection_fua_ends (c, &f, r == -1);
-  connection_change_ends (c, begun);
-  return r;
+  return connection_change_ends (c, &change, r);
 }
+
+/* ---- other requests ---- */
 
 int
 connection_flush (struct connection *c)

@@ -77,24 +77,22 @@ int connection_write (struct connection *c, const void *buf, uint32_t count,
  */
 int connection_flush (struct connection *c);
 
-/* Around each request that changes the disk, before it is acknowledged.
- * connection_change_ends takes what connection_change_begins returned.
- */
-unsigned connection_change_begins (struct connection *c);
-void connection_change_ends (struct connection *c, unsigned begun);
-
-/* A request with FUA in progress.  Belongs to the request's thread. */
-struct fua {
-  int fd;                  /* opened for it alone, or -1 */
-  struct wberr_seen begun; /* errors recorded before */
+/* A request in progress that changes the disk.  Belongs to its thread. */
+struct change {
+  unsigned begun; /* from wberr_write_begins */
+  bool fua;
+  int fua_fd;             /* opened for this request's sync alone, or -1 */
+  struct wberr_seen seen; /* with "fua": errors recorded before */
 };
 
-/* Around a request with FUA.  connection_fua_ends syncs its data, unless the
- * request has failed already.  Returns 0, or -1 with nbdkit_error called and
- * errno set.
+/* Around each request that changes the disk, before it is acknowledged.  The
+ * request returned r, 0 or -1.  If that is 0, connection_change_ends makes the
+ * data of a request with FUA durable.  Returns 0, or -1 with nbdkit_error
+ * called and errno set.
  */
-void connection_fua_begins (struct connection *c, struct fua *fua);
-int connection_fua_ends (struct connection *c, struct fua *fua, bool failed);
+void connection_change_begins (struct connection *c, struct change *change,
+                               bool fua);
+int connection_change_ends (struct connection *c, struct change *change, int r);
 
 /* Ask the kernel to read count bytes at offset into the page cache. */
 void connection_prefetch (struct connection *c, uint32_t count,

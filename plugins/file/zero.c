@@ -294,17 +294,10 @@ static int
 carry_out (struct connection *c, const struct request *rq,
            int (*do_it) (struct connection *c, const struct request *rq))
 {
-  const unsigned begun = connection_change_begins (c);
-  struct fua fua;
-  int r;
+  struct change change;
 
-  if (rq->fua)
-    connection_fua_begins (c, &fua);
-  r = do_it (c, rq);
-  if (rq->fua)
-    r = connection_fua_ends (c, &fua, r == -1);
-  connection_change_ends (c, begun);
-  return r;
+  connection_change_begins (c, &change, rq->fua);
+  return connection_change_ends (c, &change, do_it (c, rq));
 }
 
 int
