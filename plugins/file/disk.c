@@ -264,11 +264,6 @@ disk_new (int fd, bool shared, const char *name, const char *path,
   d->magic = magic;
   d->sector_size = 1;
   d->rotational = device_is_rotational (d->id.dev);
-  atomic_store (&d->can_punch_hole, true);
-  atomic_store (&d->can_zero_range, true);
-  atomic_store (&d->can_fallocate, !d->id.is_block);
-  atomic_store (&d->can_blkzeroout, d->id.is_block);
-  atomic_store (&d->can_discard, d->id.is_block);
   d->stats = stats_of (path);
   extent_map_init (&d->map);
   wberr_init (&d->errors);

@@ -34,14 +34,10 @@ struct disk {
   bool is_tmpfs;
   bool can_seek_hole; /* lseek knows SEEK_DATA and SEEK_HOLE */
 
-  /* Methods that may work.  They start out true and are cleared by the
-   * first request to which the kernel says EOPNOTSUPP (see zero.c).
+  /* Methods of zero.c to which the kernel has answered that it does not
+   * support them here, a bit for each.
    */
-  atomic_bool can_punch_hole;
-  atomic_bool can_zero_range;
-  atomic_bool can_fallocate;
-  atomic_bool can_blkzeroout;
-  atomic_bool can_discard;
+  atomic_uint unsupported_methods;
 
   struct stats *stats;   /* has its own atomics; NULL = none wanted */
   struct extent_map map; /* has its own lock and atomics */

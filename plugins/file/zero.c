@@ -18,6 +18,7 @@
 #include <linux/falloc.h>
 #include <linux/fs.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -29,64 +30,86 @@
 /* to enable: -D file.zero=1 */
 NBDKIT_DLL_PUBLIC int file_debug_zero;
 
-/* One rung.  Returns 0, or -1 with errno. */
-typedef int method (struct connection *c, uint64_t offset, uint64_t count);
+/* ---- the methods ---- */
 
 static int
-allocate (struct connection *c, int mode, uint64_t offset, uint64_t count)
+allocate (int fd, int mode, uint64_t offset, uint64_t count)
 {
   int r;
 
   do
-    r = fallocate (c->fd, mode, offset, count);
+    r = fallocate (fd, mode, offset, count);
   while (r == -1 && errno == EINTR);
   return r;
 }
 
-static int
-punch_hole (struct connection *c, uint64_t offset, uint64_t count)
-{
-  return allocate (c, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
-                   count);
-}
+/* What a request asks for, and what a method is good for. */
+enum purpose { TRIM = 1, ZERO_AND_FREE = 2, ZERO = 4 };
 
-static int
-zero_blocks (struct connection *c, uint64_t offset, uint64_t count)
-{
-  return allocate (c, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, offset,
-                   count);
-}
+/* A request to zero or trim. */
+struct request {
+  uint64_t offset, count;
+  enum purpose purpose;
+  bool fast;
+};
 
-/* Where a file system can make holes but not zero blocks in place, free
- * them and allocate new ones.
+enum place { FILES = 1, DEVICES = 2 };
+
+/* A method is an ioctl, or a mode of fallocate. */
+struct method {
+  const char *name;
+  unsigned purposes, places;
+  unsigned long ioctl;
+  int mode;
+  bool then_allocate;    /* what was freed */
+  bool device_may_write; /* zeroes, which is not fast */
+};
+
+/* The ladder, best method first.  BLKDISCARD does not zero: the device may
+ * return any bytes later.
  */
-static int
-punch_and_allocate (struct connection *c, uint64_t offset, uint64_t count)
-{
-  if (punch_hole (c, offset, count) == -1)
-    return -1;
-  return allocate (c, 0, offset, count);
-}
+static const struct method methods[] = {
+  { "BLKDISCARD", TRIM, DEVICES, .ioctl = BLKDISCARD },
+  { "punching a hole", TRIM | ZERO_AND_FREE, FILES | DEVICES,
+    .mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE },
+  { "zeroing blocks", ZERO_AND_FREE | ZERO, FILES | DEVICES,
+    .mode = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+    .device_may_write = true },
+  { "punching a hole and allocating", ZERO_AND_FREE | ZERO, FILES,
+    .mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, .then_allocate = true },
+  { "BLKZEROOUT", ZERO_AND_FREE | ZERO, DEVICES, .ioctl = BLKZEROOUT,
+    .device_may_write = true },
+};
 
-/* Zeroes by the device's own command, or by the kernel writing them. */
-static int
-blkzeroout (struct connection *c, uint64_t offset, uint64_t count)
-{
-  uint64_t range[2] = { offset, count };
+#define NR_METHODS (sizeof methods / sizeof methods[0])
 
-  return ioctl (c->fd, BLKZEROOUT, range);
-}
-
-/* The device may forget the data: later reads may return any bytes. */
+/* Returns 0 or an errno value. */
 static int
-discard (struct connection *c, uint64_t offset, uint64_t count)
+run (const struct method *m, int fd, uint64_t offset, uint64_t count)
 {
   uint64_t range[2] = { offset, count };
+  int r;
 
-  return ioctl (c->fd, BLKDISCARD, range);
+  if (m->ioctl)
+    r = ioctl (fd, m->ioctl, range);
+  else
+    r = allocate (fd, m->mode, offset, count);
+  if (r == 0 && m->then_allocate)
+    r = allocate (fd, 0, offset, count);
+  return r == 0 ? 0 : errno;
 }
 
-enum result { DONE, NEXT, FAILED };
+static bool
+may_use (const struct disk *d, size_t i, const struct request *rq)
+{
+  const struct method *m = &methods[i];
+  const bool is_block = d->id.is_block;
+
+  return (m->purposes & rq->purpose) &&
+         (m->places & (is_block ? DEVICES : FILES)) &&
+         !(rq->fast && is_block && m->device_may_write) &&
+         !(atomic_load (&d->unsupported_methods) & (1u << i));
+}
 
 /* Errors of the disk itself, with which every other method would fail, too.
  * Other errors are of the method: the range is not aligned (EINVAL), another
@@ -98,102 +121,56 @@ is_of_disk (int err)
   return err == EIO || err == ENOSPC || err == EDQUOT;
 }
 
-/* Try one rung of the ladder, if it is still on it. */
-static enum result
-try_method (struct connection *c, atomic_bool *can, method *do_it,
-            const char *what, uint64_t offset, uint64_t count)
+static void
+log_method (const struct connection *c, const char *name, uint64_t offset,
+            uint64_t count, int err)
 {
-  int err;
-
-  if (!atomic_load (can))
-    return NEXT;
-  if (do_it (c, offset, count) == 0) {
-    if (file_debug_zero)
-      nbdkit_debug ("%s: zero: %s: %" PRIu64 " bytes at offset %" PRIu64,
-                    c->disk->name, what, count, offset);
-    return DONE;
-  }
-
-  err = errno;
   if (file_debug_zero)
-    nbdkit_debug ("%s: zero: %s: %" PRIu64 " bytes at offset %" PRIu64 ": %m",
-                  c->disk->name, what, count, offset);
-  if (err == EOPNOTSUPP || err == ENOTTY || err == ENOSYS)
-    atomic_store (can, false);
-  if (!is_of_disk (err))
-    return NEXT;
-
-  errno = err;
-  nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
-                c->disk->name, what, count, offset);
-  errno = err;
-  return FAILED;
+    nbdkit_debug ("%s: zero: %s: %" PRIu64 " bytes at offset %" PRIu64 "%s%s",
+                  c->disk->name, name, count, offset, err ? ": " : "",
+                  err ? strerror (err) : "");
 }
 
-/* A request to zero or trim. */
-struct request {
-  uint64_t offset, count;
-  bool may_trim, fast, fua;
-};
+enum result { DONE, NOT_DONE, FAILED };
 
+/* Zero or trim whole pages without writing.  NOT_DONE: no method works here.
+ * FAILED: with nbdkit_error called and errno set.
+ */
 static enum result
-climb_to_zero (struct connection *c, const struct request *rq, uint64_t offset,
-               uint64_t count)
-{
-  struct disk *d = c->disk;
-  enum result r = NEXT;
-
-  if (rq->may_trim)
-    r = try_method (c, &d->can_punch_hole, punch_hole, "punching a hole",
-                    offset, count);
-  /* On a block device the other methods may make the kernel write zeroes,
-   * which is not fast.  On a file they only change what is allocated.
-   */
-  if (rq->fast && d->id.is_block)
-    return r;
-  if (r == NEXT)
-    r = try_method (c, &d->can_zero_range, zero_blocks, "zeroing blocks",
-                    offset, count);
-  if (r == NEXT && atomic_load (&d->can_punch_hole))
-    r = try_method (c, &d->can_fallocate, punch_and_allocate,
-                    "punching a hole and allocating", offset, count);
-  if (r == NEXT)
-    r = try_method (c, &d->can_blkzeroout, blkzeroout, "BLKZEROOUT", offset,
-                    count);
-  return r;
-}
-
-static enum result
-climb_to_trim (struct connection *c, const struct request *rq, uint64_t offset,
-               uint64_t count)
-{
-  struct disk *d = c->disk;
-  enum result r = try_method (c, &d->can_discard, discard, "BLKDISCARD", offset,
-                              count);
-
-  if (r == NEXT)
-    r = try_method (c, &d->can_punch_hole, punch_hole, "punching a hole",
-                    offset, count);
-  return r;
-}
-
-/* Zero or trim whole pages by one of the ladders, without writing. */
-static enum result
-change (struct connection *c, const struct request *rq,
-        enum result (*climb) (struct connection *c, const struct request *rq,
-                              uint64_t offset, uint64_t count),
-        uint64_t offset, uint64_t count)
+climb (struct connection *c, const struct request *rq, uint64_t offset,
+       uint64_t count)
 {
   struct disk *d = c->disk;
   const wberr_mark begun = wberr_now (&d->errors);
-  const enum result r = climb (c, rq, offset, count);
-  const int err = errno;
+  size_t i;
 
-  if (r == DONE && d->evictor)
-    evictor_is_on_disk (d->evictor, offset, count, begun);
-  errno = err;
-  return r;
+  for (i = 0; i < NR_METHODS; i++) {
+    const char *name = methods[i].name;
+    int err;
+
+    if (!may_use (d, i, rq))
+      continue;
+    err = run (&methods[i], c->fd, offset, count);
+    log_method (c, name, offset, count, err);
+    if (err == 0) {
+      if (d->evictor)
+        evictor_is_on_disk (d->evictor, offset, count, begun);
+      return DONE;
+    }
+    if (err == EOPNOTSUPP || err == ENOTTY || err == ENOSYS)
+      atomic_fetch_or (&d->unsupported_methods, 1u << i);
+    if (is_of_disk (err)) {
+      errno = err;
+      nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
+                    d->name, name, count, offset);
+      errno = err;
+      return FAILED;
+    }
+  }
+  return NOT_DONE;
 }
+
+/* ---- a request ---- */
 
 /* Whole pages, which are whole sectors, too. */
 static uint64_t
@@ -213,9 +190,8 @@ static char zeroes[256 * 1024];
 static int
 write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 {
-  if (file_debug_zero && count > 0)
-    nbdkit_debug ("%s: zero: writing: %" PRIu64 " bytes at offset %" PRIu64,
-                  c->disk->name, count, offset);
+  if (count > 0)
+    log_method (c, "writing", offset, count, 0);
   while (count > 0) {
     const uint32_t n = count < sizeof zeroes ? count : sizeof zeroes;
 
@@ -247,78 +223,55 @@ whole_pages (const struct connection *c, const struct request *rq)
 }
 
 static int
-write_rest (struct connection *c, const struct request *rq,
-            const struct pages *p)
+carry_out (struct connection *c, const struct request *rq)
 {
-  if (write_zeroes (c, rq->offset, p->from - rq->offset) == -1)
-    return -1;
-  return write_zeroes (c, p->to, rq->offset + rq->count - p->to);
-}
-
-static int
-zero (struct connection *c, const struct request *rq)
-{
+  const uint64_t end = rq->offset + rq->count;
   struct pages p = whole_pages (c, rq);
   enum result r = DONE;
 
   if (p.from < p.to)
-    r = change (c, rq, climb_to_zero, p.from, p.to - p.from);
+    r = climb (c, rq, p.from, p.to - p.from);
   if (r == FAILED)
     return -1;
-  if (r == NEXT && rq->fast) {
+  /* A hint: it may have no effect, and has none on partial pages of a block
+   * device.
+   */
+  if (rq->purpose == TRIM && (r == NOT_DONE || c->disk->id.is_block))
+    return 0;
+  if (r == NOT_DONE && rq->fast) {
     errno = EOPNOTSUPP;
     return -1;
   }
-  if (r == NEXT)
-    p.from = p.to = rq->offset + rq->count;
-  return write_rest (c, rq, &p);
-}
-
-/* A hint: it may have no effect, and has none on partial pages of a block
- * device.
- */
-static int
-trim (struct connection *c, const struct request *rq)
-{
-  const struct pages p = whole_pages (c, rq);
-  enum result r = DONE;
-
-  if (p.from < p.to)
-    r = change (c, rq, climb_to_trim, p.from, p.to - p.from);
-  if (r == FAILED)
+  if (r == NOT_DONE)
+    p.from = p.to = end;
+  if (write_zeroes (c, rq->offset, p.from - rq->offset) == -1)
     return -1;
-  return r == NEXT || c->disk->id.is_block ? 0 : write_rest (c, rq, &p);
+  return write_zeroes (c, p.to, end - p.to);
 }
 
 static int
-carry_out (struct connection *c, const struct request *rq,
-           int (*do_it) (struct connection *c, const struct request *rq))
+change (struct connection *c, const struct request *rq, bool fua)
 {
   struct change change;
 
-  connection_change_begins (c, &change, rq->fua);
-  return connection_change_ends (c, &change, do_it (c, rq));
+  connection_change_begins (c, &change, fua);
+  return connection_change_ends (c, &change, carry_out (c, rq));
 }
 
 int
 zero_range (struct connection *c, uint32_t count, uint64_t offset,
             bool may_trim, bool fast, bool fua)
 {
-  struct request rq = {
-    .offset = offset,
-    .count = count,
-    .may_trim = may_trim,
-    .fast = fast,
-    .fua = fua,
-  };
+  const struct request rq = { offset, count, may_trim ? ZERO_AND_FREE : ZERO,
+                              fast };
 
-  return carry_out (c, &rq, zero);
+  return change (c, &rq, fua);
 }
 
 int
 zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
 {
-  struct request rq = { .offset = offset, .count = count, .fua = fua };
+  const struct request rq = { offset, count, TRIM, false };
 
-  return carry_out (c, &rq, trim);
+  return change (c, &rq, fua);
 }
