@@ -39,45 +39,16 @@ is_servable (const struct stat *st)
 
 /* ---- checking ---- */
 
-static int
-check_is_file (const char *key, const char *value, const struct stat *st)
-{
-  if (is_servable (st))
-    return 0;
-  if (S_ISDIR (st->st_mode))
-    nbdkit_error ("%s=%s: is a directory; use %s= to serve the files in it",
-                  key, value, options.source == SOURCE_FD ? "dirfd" : "dir");
-  else
-    nbdkit_error ("%s=%s: is not a regular file or block device", key, value);
-  return -1;
-}
-
-static int
-check_is_directory (const char *key, const char *value, const struct stat *st)
-{
-  if (S_ISDIR (st->st_mode))
-    return 0;
-  nbdkit_error ("%s=%s: is not a directory", key, value);
-  return -1;
-}
-
-/* stat(2) opens nothing, so a FIFO cannot block it. */
+/* fstatat(2) opens nothing, so a FIFO cannot block it.  It ignores the
+ * descriptor if the path is absolute.
+ */
 int
-exports_check (const char *key)
+exports_check (const char *key, const char *value)
 {
-  char number[16];
-  const char *value = options.name;
   struct stat st;
-  int r;
 
-  if (options.path)
-    r = stat (options.path, &st);
-  else {
-    snprintf (number, sizeof number, "%d", options.fd);
-    value = number;
-    r = fstat (options.fd, &st);
-  }
-  if (r == -1) {
+  if (fstatat (options.fd, options.path ? options.path : "", &st,
+               AT_EMPTY_PATH) == -1) {
     nbdkit_error ("%s=%s: %m", key, value);
     return -1;
   }
@@ -86,9 +57,16 @@ exports_check (const char *key)
   if (options.fd != -1)
     fcntl (options.fd, F_SETFD, FD_CLOEXEC);
 
-  if (options.source == SOURCE_FILE || options.source == SOURCE_FD)
-    return check_is_file (key, value, &st);
-  return check_is_directory (key, value, &st);
+  if (options_serve_folder () ? S_ISDIR (st.st_mode) : is_servable (&st))
+    return 0;
+  if (options_serve_folder ())
+    nbdkit_error ("%s=%s: is not a directory", key, value);
+  else if (S_ISDIR (st.st_mode))
+    nbdkit_error ("%s=%s: is a directory; use %s= to serve the files in it",
+                  key, value, options.source == SOURCE_FD ? "dirfd" : "dir");
+  else
+    nbdkit_error ("%s=%s: is not a regular file or block device", key, value);
+  return -1;
 }
 
 /* ---- opening ---- */
@@ -188,26 +166,20 @@ open_file (int dirfd, const char *name, bool readonly, bool *writable)
  * one with O_APPEND ignores the offset of a write.
  */
 static int
-open_inherited (bool readonly, bool *writable, bool *shared)
+open_inherited (bool readonly, struct exported *e)
 {
   int mode = fcntl (options.fd, F_GETFL) & O_ACCMODE;
   int fd;
 
-  *writable = !readonly && mode != O_RDONLY;
-  fd = reopen (options.fd, *writable ? O_RDWR : O_RDONLY);
+  e->writable = !readonly && mode != O_RDONLY;
+  fd = reopen (options.fd, e->writable ? O_RDWR : O_RDONLY);
   if (fd == -1) {
     fd = fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
-    *shared = true;
+    e->shared = true;
   }
   if (fd >= 0 && (is_read_only_device (fd) || (fcntl (fd, F_GETFL) & O_APPEND)))
-    *writable = false;
+    e->writable = false;
   return fd;
-}
-
-static bool
-serves_folder (void)
-{
-  return options.source == SOURCE_DIR || options.source == SOURCE_DIRFD;
 }
 
 /* "shown" is the name for messages. */
@@ -225,27 +197,30 @@ check_export_name (const char *name, const char *shown)
   if (why == NULL)
     return 0;
   nbdkit_error ("export '%s': %s", shown, why);
-  errno = EINVAL;
   return -1;
 }
 
 static int
 open_folder (void)
 {
-  if (options.source == SOURCE_DIR)
-    return open (options.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return openat (options.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return openat (options.fd, options.path ? options.path : ".",
+                 O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
+/* Returns -1 with errno. */
 static int
-open_export (const char *export_name, bool readonly, bool *writable)
+open_source (const char *export_name, bool readonly, struct exported *e)
 {
   int dirfd, fd, err;
 
+  if (options.source == SOURCE_FILE)
+    return open_file (AT_FDCWD, options.path, readonly, &e->writable);
+  if (options.source == SOURCE_FD)
+    return open_inherited (readonly, e);
   dirfd = open_folder ();
   if (dirfd == -1)
     return -1;
-  fd = open_file (dirfd, export_name, readonly, writable);
+  fd = open_file (dirfd, export_name, readonly, &e->writable);
   err = errno;
   close (dirfd);
   errno = err;
@@ -273,87 +248,46 @@ explain (int err)
   }
 }
 
-/* Returns -1 with errno. */
-static int
-open_source (const char *export_name, bool readonly, struct exported *e)
-{
-  switch (options.source) {
-  case SOURCE_FILE:
-    return open_file (AT_FDCWD, options.path, readonly, &e->writable);
-  case SOURCE_FD:
-    return open_inherited (readonly, &e->writable, &e->shared);
-  default:
-    return open_export (export_name, readonly, &e->writable);
-  }
-}
-
-/* The source's name: "/srv/nbd", "fd 7", "dirfd 7".  The caller frees
- * it.  Returns NULL without memory.
- */
-static char *
-source_name (void)
-{
-  char *name;
-
-  if (options.name)
-    return strdup (options.name);
-  return asprintf (&name, "%s %d", serves_folder () ? "dirfd" : "fd",
-                   options.fd) == -1
-           ? NULL
-           : name;
-}
-
-/* As escape_name, of as much of the name as a message can have. */
-static char *
-escape_start (const char *name)
-{
-  char start[256 + 1];
-
-  snprintf (start, sizeof start, "%s", name);
-  return escape_name (start);
-}
-
-/* Set e->name and e->path.  Returns 0, or -1 with nbdkit_error called and
- * errno set.
- */
+/* Set e->name and e->path.  Returns 0, or -1 with nbdkit_error called. */
 static int
 name_export (const char *export_name, struct exported *e)
 {
-  char *source = source_name ();
+  char start[256 + 1]; /* as much of a name as a message can have */
 
-  e->path = source;
-  if (source && export_name &&
-      asprintf (&e->path, "%s/%s", source, export_name) == -1)
-    e->path = NULL;
-  if (e->path)
-    e->name = export_name ? escape_start (export_name) : escape_name (e->path);
-  if (e->name == NULL)
+  if (export_name == NULL) {
+    e->path = strdup (options.name);
+    e->name = escape_name (options.name);
+  }
+  else {
+    if (asprintf (&e->path, "%s/%s", options.name, export_name) == -1)
+      e->path = NULL;
+    snprintf (start, sizeof start, "%s", export_name);
+    e->name = escape_name (start);
+  }
+  if (e->path == NULL || e->name == NULL) {
     nbdkit_error ("no memory: %m");
-  else if (export_name)
-    nbdkit_debug ("export '%s': in %s", e->name, source);
-  if (e->path != source)
-    free (source);
-  return e->name ? 0 : -1;
+    return -1;
+  }
+  if (export_name)
+    nbdkit_debug ("export '%s': in %s", e->name, options.name);
+  return 0;
 }
 
 static int
 open_named (const char *export_name, bool readonly, struct exported *e)
 {
   const char *why;
-  int err;
 
   if (export_name && check_export_name (export_name, e->name) == -1)
     return -1;
   e->fd = open_source (export_name, readonly, e);
   if (e->fd >= 0)
     return 0;
-  err = errno;
-  why = explain (err);
+  why = explain (errno);
   if (why)
     nbdkit_error ("%s: %s", e->name, why);
   else
     nbdkit_error ("%s: opening: %m", e->name);
-  errno = err;
   return -1;
 }
 
@@ -361,10 +295,9 @@ int
 exports_open (bool readonly, struct exported *e)
 {
   const char *export_name = NULL;
-  int err;
 
   memset (e, 0, sizeof *e);
-  if (serves_folder ()) {
+  if (options_serve_folder ()) {
     export_name = nbdkit_export_name ();
     if (export_name == NULL)
       return -1;
@@ -372,9 +305,7 @@ exports_open (bool readonly, struct exported *e)
   if (name_export (export_name, e) == 0 &&
       open_named (export_name, readonly, e) == 0)
     return 0;
-  err = errno;
   exports_free (e);
-  errno = err;
   return -1;
 }
 
@@ -437,7 +368,7 @@ exports_list (struct nbdkit_exports *exports)
   DIR *dir;
   int fd, r;
 
-  if (!serves_folder ())
+  if (!options_serve_folder ())
     return nbdkit_add_export (exports, "", NULL);
 
   fd = open_folder ();

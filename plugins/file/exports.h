@@ -12,10 +12,10 @@
 struct nbdkit_exports;
 
 /* Check that the file or folder of the options exists and has the right type.
- * "key" is the parameter that named it.  Returns 0, or -1 with nbdkit_error
- * called.
+ * "key" and "value" are the parameter that named it.  Returns 0, or -1 with
+ * nbdkit_error called.
  */
-int exports_check (const char *key);
+int exports_check (const char *key, const char *value);
 
 /* An export that is open. */
 struct exported {
@@ -34,7 +34,7 @@ struct exported {
  *
  * Never blocks, except on a lease of another process.  The file description is
  * not shared with anything where that is possible.  Returns 0, or -1 with
- * nbdkit_error called and errno set.
+ * nbdkit_error called.
  */
 int exports_open (bool readonly, struct exported *e);
 

@@ -35,12 +35,6 @@ struct options options = {
   .cache_limit = UINT64_C (128) * 1024 * 1024,
 };
 
-/* What the source and the mode were given as, or NULL.  The strings of the
- * command line live as long as nbdkit.
- */
-static const char *source_key;
-static const char *cache_key, *cache_value;
-
 /* The choices of a parameter, in the order of their values. */
 static const char *const cache_modes[] = {
   [CACHE_DEFAULT] = "default",
@@ -70,6 +64,12 @@ static const char *const stats_formats[] = {
   NULL,
 };
 
+bool
+options_serve_folder (void)
+{
+  return options.source == SOURCE_DIR || options.source == SOURCE_DIRFD;
+}
+
 const char *
 cache_mode_name (enum cache_mode mode)
 {
@@ -77,7 +77,7 @@ cache_mode_name (enum cache_mode mode)
 }
 
 /* What a parameter has no effect without. */
-enum needs { NOTHING, EVICTION, STATS };
+enum needs { NOTHING, EVICTION, FOLDER, STATS };
 
 struct parameter {
   const char *key;
@@ -86,13 +86,16 @@ struct parameter {
   enum needs needs;
   enum source source;         /* for set_path and set_descriptor */
   const char *const *choices; /* for set_choice, in the order of their values */
-  int *choice;
-  int *number;                /* for set_number */
+  int *number;                /* for set_choice and set_number */
   uint64_t *size;             /* for set_size */
   uint64_t least, most, unit; /* of a number or size */
   const char *expected;       /* the same in words */
-  const char *value;          /* given last, or NULL */
+  const char *value;          /* accepted last, or NULL; lives as long as
+                               * nbdkit */
 };
+
+/* The parameters that the source and the mode were given with, or NULL. */
+static const struct parameter *source_given, *cache_given;
 
 /* ---- setting ---- */
 
@@ -121,7 +124,7 @@ set_choice (const struct parameter *p, const char *value)
   const int choice = parse_choice (p, value);
 
   if (choice >= 0)
-    *p->choice = choice;
+    *p->number = choice;
   return choice >= 0 ? 0 : -1;
 }
 
@@ -167,13 +170,13 @@ set_size (const struct parameter *p, const char *value)
 static int
 set_source (const struct parameter *p, const char *value)
 {
-  if (source_key && options.source != p->source) {
+  if (source_given && options.source != p->source) {
     nbdkit_error ("%s=%s: %s= was given before; exactly one of file=, dir=, "
                   "fd= and dirfd= is needed",
-                  p->key, value, source_key);
+                  p->key, value, source_given->key);
     return -1;
   }
-  source_key = p->key;
+  source_given = p;
   options.source = p->source;
   return 0;
 }
@@ -205,7 +208,14 @@ set_path (const struct parameter *p, const char *value)
 static int
 set_descriptor (const struct parameter *p, const char *value)
 {
-  return set_source (p, value) == -1 ? -1 : set_number (p, value);
+  if (set_source (p, value) == -1 || set_number (p, value) == -1)
+    return -1;
+  if (asprintf (&options.name, "%s %d", p->key, options.fd) == -1) {
+    options.name = NULL;
+    nbdkit_error ("%s=%s: no memory: %m", p->key, value);
+    return -1;
+  }
+  return 0;
 }
 
 /* cache= and reduce-memory-pressure= are two names of one switch: the last one
@@ -217,14 +227,13 @@ set_cache_mode (const struct parameter *p, const char *value, int mode)
 {
   if (mode == -1)
     return -1;
-  if (cache_key && options.cache != (enum cache_mode) mode &&
+  if (cache_given && options.cache != (enum cache_mode) mode &&
       (options.cache == CACHE_PRESERVE || mode == CACHE_PRESERVE)) {
     nbdkit_error ("%s=%s: contradicts %s=%s, given before", p->key, value,
-                  cache_key, cache_value);
+                  cache_given->key, cache_given->value);
     return -1;
   }
-  cache_key = p->key;
-  cache_value = value;
+  cache_given = p;
   options.cache = mode;
   return 0;
 }
@@ -286,10 +295,10 @@ static struct parameter parameters[] = {
   { "fd", set_descriptor, .source = SOURCE_FD, DESCRIPTOR },
   { "dirfd", set_descriptor, .source = SOURCE_DIRFD, DESCRIPTOR },
   { "symlinks", set_choice, .choices = symlinks_modes,
-    .choice = &options.symlinks },
+    .number = &options.symlinks, .needs = FOLDER },
   { "cache", set_cache, .choices = cache_modes, .repeatable = true },
   { "reduce-memory-pressure", set_reduce_memory_pressure, .repeatable = true },
-  { "fadvise", set_choice, .choices = fadvise_modes, .choice = &options.fadvise,
+  { "fadvise", set_choice, .choices = fadvise_modes, .number = &options.fadvise,
     .repeatable = true },
   { "cache-windows", set_number, .number = &options.cache_windows, .least = 1,
     .most = 1024, .unit = 1, .expected = "a number from 1 to 1024",
@@ -303,7 +312,7 @@ static struct parameter parameters[] = {
     .expected = "a size of at least 256K, such as 64M", .needs = EVICTION },
   { "stats", set_stats, .repeatable = false },
   { "stats-format", set_choice, .choices = stats_formats,
-    .choice = &options.stats_format, .needs = STATS },
+    .number = &options.stats_format, .needs = STATS },
   { "stats-interval", set_number, .number = &options.stats_interval, .least = 1,
     .most = 24 * 60 * 60, .unit = 1,
     .expected = "a number of seconds from 1 to 86400", .needs = STATS },
@@ -339,69 +348,57 @@ options_set (const char *key, const char *value)
     nbdkit_error ("%s=%s: %s= was given before", key, value, key);
     return -1;
   }
+  if (p->set (p, value) == -1)
+    return -1;
   p->value = value;
-  return p->set (p, value);
+  return 0;
 }
 
 /* ---- all together ---- */
 
-static int
-check_symlinks (void)
+/* Why a parameter that needs this has no effect, or NULL. */
+static const char *
+unmet (enum needs needs)
 {
-  const char *value = find ("symlinks")->value;
-
-  if (value == NULL)
-    return 0;
-  if (options.source != SOURCE_DIR && options.source != SOURCE_DIRFD) {
-    nbdkit_error ("symlinks=%s: has no effect with %s=; it is for dir= and "
-                  "dirfd=",
-                  value, source_key);
-    return -1;
+  switch (needs) {
+  case EVICTION:
+    return options.cache == CACHE_DEFAULT
+             ? "with cache=default; add cache=none or leave it out"
+             : NULL;
+  case FOLDER:
+    return options_serve_folder () ? NULL : "without dir= or dirfd=";
+  case STATS:
+    return options.stats ? NULL : "without stats=FILE";
+  default:
+    return NULL;
   }
-  if (resolve_check (options.symlinks) == -1) {
-    nbdkit_error ("symlinks=%s: the kernel has no openat2, or a sandbox "
-                  "forbids it: %m",
-                  value);
-    return -1;
-  }
-  return 0;
-}
-
-/* It does something, if it was given. */
-static int
-check_effect (const struct parameter *p)
-{
-  const char *why;
-
-  if (p->needs == EVICTION && options.cache == CACHE_DEFAULT)
-    why = "with cache=default; add cache=none or leave it out";
-  else if (p->needs == STATS && options.stats == NULL)
-    why = "without stats=FILE";
-  else
-    return 0;
-  if (p->value == NULL)
-    return 0;
-  nbdkit_error ("%s=%s: has no effect %s", p->key, p->value, why);
-  return -1;
 }
 
 int
 options_check (void)
 {
-  size_t i;
+  const struct parameter *p;
 
-  if (options.source == SOURCE_NOT_GIVEN) {
+  if (source_given == NULL) {
     nbdkit_error ("nothing to serve: give [file=]FILENAME, dir=DIRECTORY, "
                   "fd=FD or dirfd=FD after the plugin name");
     return -1;
   }
-  for (i = 0; i < NR_PARAMETERS; i++) {
-    if (check_effect (&parameters[i]) == -1)
+  for (p = parameters; p < parameters + NR_PARAMETERS; p++) {
+    const char *why = p->value ? unmet (p->needs) : NULL;
+
+    if (why) {
+      nbdkit_error ("%s=%s: has no effect %s", p->key, p->value, why);
       return -1;
+    }
   }
-  if (check_symlinks () == -1)
+  if (resolve_check (options.symlinks) == -1) {
+    nbdkit_error ("symlinks=%s: the kernel has no openat2, or a sandbox "
+                  "forbids it: %m",
+                  symlinks_modes[options.symlinks]);
     return -1;
-  return exports_check (source_key);
+  }
+  return exports_check (source_given->key, source_given->value);
 }
 
 void

@@ -31,9 +31,9 @@ enum stats_format { STATS_TEXT, STATS_JSON, STATS_OPENMETRICS };
 
 struct options {
   enum source source;
-  char *name; /* SOURCE_FILE and SOURCE_DIR: as given, absolute; for messages */
-  char *path; /* the same without symbolic links, which is what is opened */
-  int fd;     /* SOURCE_FD and SOURCE_DIRFD */
+  char *name; /* for messages and statistics: as given, absolute, or "fd 7" */
+  char *path; /* SOURCE_FILE and SOURCE_DIR: without symbolic links, absolute */
+  int fd;     /* SOURCE_FD and SOURCE_DIRFD, else -1 */
   enum cache_mode cache;
   int symlinks;               /* enum symlinks */
   int fadvise;                /* POSIX_FADV_NORMAL, _RANDOM, _SEQUENTIAL */
@@ -62,6 +62,9 @@ int options_check (void);
 
 /* Free what the options hold. */
 void options_free (void);
+
+/* Whether the source is a folder, SOURCE_DIR or SOURCE_DIRFD. */
+bool options_serve_folder (void);
 
 /* The mode's name on the command line. */
 const char *cache_mode_name (enum cache_mode mode);
