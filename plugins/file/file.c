@@ -44,10 +44,7 @@ file_config_complete (void)
   if (options_check () == -1)
     return -1;
   throttle_set_limit (options.cache_limit);
-  if (options.stats == NULL)
-    return 0;
-  return stats_open (options.stats, options.stats_format,
-                     options.stats_interval);
+  return stats_open ();
 }
 
 static int

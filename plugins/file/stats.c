@@ -33,11 +33,7 @@
 #include "stats_format.h"
 #include "eviction/thread.h"
 
-/* Constant after stats_open and stats_start. */
-static const char *file; /* "-" = the log, NULL = no statistics are wanted */
-static enum stats_format format;
-static int interval;    /* seconds, or 0 */
-static uid_t opened_as; /* before nbdkit changed its user (-u) */
+/* Constant after stats_start. */
 static bool started, listening;
 static pthread_t thread;
 
@@ -85,7 +81,7 @@ stats_of (const char *name)
   _Atomic (struct stats *) *place = &all;
   struct stats *s;
 
-  if (file == NULL)
+  if (options.stats == NULL)
     return NULL;
   pthread_mutex_lock (&lock);
   while ((s = *place) != NULL && strcmp (s->name, name) < 0)
@@ -111,7 +107,7 @@ write_and_close (FILE *out, int buffering)
   int err;
 
   setvbuf (out, buffer, buffering, sizeof buffer);
-  stats_format (out, format, all);
+  stats_format (out, options.stats_format, all);
   err = fflush (out) == EOF ? errno : ferror (out) ? EIO : 0;
   if (fclose (out) == EOF && err == 0)
     err = errno;
@@ -169,7 +165,7 @@ check_old (struct stat *old)
 {
   char head[STATS_HEAD] = "";
   const char *why = NULL;
-  int fd = open (file,
+  int fd = open (options.stats,
                  O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
 
   old->st_mode = 0;
@@ -178,7 +174,7 @@ check_old (struct stat *old)
   if (fd == -1) {
     nbdkit_error ("stats=%s: %m; nbdkit must be able to read a file that it "
                   "replaces, and follows no symbolic link",
-                  file);
+                  options.stats);
     return -1;
   }
   if (fstat (fd, old) == -1 || !S_ISREG (old->st_mode))
@@ -188,7 +184,7 @@ check_old (struct stat *old)
     why = "there is a file that has something else than statistics in it: not "
           "overwritten; remove it or choose another name";
   if (why)
-    nbdkit_error ("stats=%s: %s", file, why);
+    nbdkit_error ("stats=%s: %s", options.stats, why);
   close (fd);
   return why ? -1 : 0;
 }
@@ -207,7 +203,7 @@ write_part (const char *part, const struct stat *old)
     return -1;
   if (old->st_mode) {
     if (fchown (fd, old->st_uid, old->st_gid) == -1)
-      nbdkit_debug ("stats=%s: its owner is not kept: %m", file);
+      nbdkit_debug ("stats=%s: its owner is not kept: %m", options.stats);
     fchmod (fd, old->st_mode & 0777);
   }
   out = fdopen (fd, "w");
@@ -230,18 +226,19 @@ replace_file (void)
 
   if (check_old (&old) == -1)
     return -1;
-  if (asprintf (&part, "%s.%ld.part", file, (long) getpid ()) == -1) {
-    nbdkit_error ("stats=%s: no memory to write it; the old file stays", file);
+  if (asprintf (&part, "%s.%ld.part", options.stats, (long) getpid ()) == -1) {
+    nbdkit_error ("stats=%s: no memory to write it; the old file stays",
+                  options.stats);
     return -1;
   }
   r = write_part (part, &old);
   if (r == 0)
-    r = rename (part, file);
+    r = rename (part, options.stats);
   if (r == -1) {
     nbdkit_error ("stats=%s: %m: the new file %s was not completed, so the old "
                   "one stays; their folder needs free space and must let "
                   "nbdkit create files",
-                  file, part);
+                  options.stats, part);
     unlink (part);
   }
   free (part);
@@ -251,7 +248,7 @@ replace_file (void)
 static bool
 is_log (void)
 {
-  return strcmp (file, "-") == 0;
+  return strcmp (options.stats, "-") == 0;
 }
 
 static int
@@ -284,16 +281,15 @@ listen_to_signal (void)
   sigaction (SIGUSR1, &act, NULL);
 }
 
+/* Write a file once now, so that nbdkit does not start with a wrong name or
+ * folder.
+ */
 int
-stats_open (const char *name, enum stats_format as, int seconds)
+stats_open (void)
 {
-  file = name;
-  format = as;
-  interval = seconds;
-  opened_as = geteuid ();
+  if (options.stats == NULL)
+    return 0;
   listen_to_signal ();
-  /* Write once now, so that nbdkit does not start with a wrong name or folder.
-   */
   return is_log () ? 0 : replace_file ();
 }
 
@@ -301,13 +297,13 @@ stats_open (const char *name, enum stats_format as, int seconds)
 static void
 wait_until_asked (struct timespec *next)
 {
-  if (interval == 0)
+  if (options.stats_interval == 0)
     sem_wait (&asked);
   /* Skip intervals that passed while a file was written. */
   else if (sem_clockwait (&asked, CLOCK_MONOTONIC, next) == -1 &&
            errno == ETIMEDOUT)
     do
-      next->tv_sec += interval;
+      next->tv_sec += options.stats_interval;
     while (next->tv_sec < (time_t) seconds_now ());
   /* One file answers all signals that came before it. */
   while (sem_trywait (&asked) == 0)
@@ -321,7 +317,7 @@ write_when_asked (void *arg)
 
   pthread_setname_np (pthread_self (), "statistics");
   clock_gettime (CLOCK_MONOTONIC, &next);
-  next.tv_sec += interval;
+  next.tv_sec += options.stats_interval;
   while (true) {
     wait_until_asked (&next);
     if (atomic_load (&finishing))
@@ -335,11 +331,11 @@ stats_start (void)
 {
   int err;
 
-  if (file == NULL)
+  if (options.stats == NULL)
     return;
   started = true;
-  /* Report now if that user may not write it. */
-  if (!is_log () && geteuid () != opened_as)
+  /* Report now if the user of -u may not write it. */
+  if (!is_log ())
     replace_file ();
   err = thread_start (&thread, write_when_asked, NULL);
   listening = err == 0;
@@ -347,7 +343,7 @@ stats_start (void)
     errno = err;
     nbdkit_error ("stats=%s: cannot start a thread, so it is written only "
                   "when nbdkit ends: %m",
-                  file);
+                  options.stats);
   }
 }
 
@@ -358,7 +354,7 @@ stats_finish (void)
 {
   struct stats *s;
 
-  if (file)
+  if (options.stats)
     signal (SIGUSR1, SIG_IGN);
   if (listening) {
     atomic_store (&finishing, true);

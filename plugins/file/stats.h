@@ -42,13 +42,12 @@ struct stats {
   struct counters counters;
 };
 
-/* Write statistics to "path" on SIGUSR1, in stats_finish, every "interval"
- * seconds unless that is 0, and now; "-" is the log, to which nothing is
- * written now.  The string must stay until stats_finish.  A file is always
- * replaced as a whole, by rename(2), and only if it is a regular file that is
- * empty or has statistics in it.  Returns 0, or -1 with nbdkit_error called.
+/* Write statistics as the options say: on SIGUSR1, at their interval, in
+ * stats_finish, and, to a file, now.  A file is always replaced as a whole, by
+ * rename(2), and only if it is a regular file that is empty or has statistics
+ * in it.  Returns 0, or -1 with nbdkit_error called.
  */
-int stats_open (const char *path, enum stats_format format, int interval);
+int stats_open (void);
 
 /* Start to answer SIGUSR1.  Must be called after nbdkit has forked. */
 void stats_start (void);

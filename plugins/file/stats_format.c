@@ -39,31 +39,43 @@ stats_is_format (const char *head)
 
 /* ---- the table ---- */
 
-enum unit { NUMBER, BYTES, TIME };
+/* A CALL is the name of the kernel call that does a job. */
+enum unit { NUMBER, BYTES, TIME, CALL };
 
 /* A counter.  Times are ns in memory and in JSON, and seconds otherwise. */
 struct row {
   size_t offset; /* in struct stats */
   enum unit unit;
-  const char *text;      /* NULL = in brackets after the row before */
-  const char *json;      /* key */
-  const char *metric;    /* rows of one metric differ by their operation */
-  const char *operation; /* its label, or NULL */
-  const char *help;      /* of the metric */
+  const char *text;   /* NULL = in brackets after the row before */
+  const char *json;   /* key */
+  const char *metric; /* rows of one metric differ by their label */
+  const char *help;   /* of the metric */
+  const char *label;  /* purpose of a CALL, operation of others, or NULL */
 };
 
 #define AT(field) offsetof (struct stats, field)
 
+#define COUNTER(what, unit, text, json, metric, help)                          \
+  {                                                                            \
+    AT (counters.nr[what]), unit, text, json, metric, help, NULL               \
+  }
+
 /* A row for requests, and a row for the bytes that they asked for. */
 #define REQUESTS(what, text, json, operation)                                  \
   {                                                                            \
-    AT (requests[what].nr), NUMBER, text, json, "requests", operation,         \
-      "Requests of clients."                                                   \
+    AT (requests[what].nr), NUMBER, text, json, "requests",                    \
+      "Requests of clients.", operation                                        \
   }
 #define REQUEST_BYTES(what, json, operation)                                   \
   {                                                                            \
-    AT (requests[what].bytes), BYTES, NULL, json, "request_bytes", operation,  \
-      "Bytes that clients' requests asked for."                                \
+    AT (requests[what].bytes), BYTES, NULL, json, "request_bytes",             \
+      "Bytes that clients' requests asked for.", operation                     \
+  }
+
+#define CALLED(job, text, json, purpose)                                       \
+  {                                                                            \
+    AT (counters.calls[job]), CALL, text, json, "instrument_info",             \
+      "Kernel call that does a job.", purpose                                  \
   }
 
 static const struct row rows[] = {
@@ -80,70 +92,62 @@ static const struct row rows[] = {
   REQUEST_BYTES (STATS_PREFETCH, "prefetched_bytes", "prefetch"),
   REQUESTS (STATS_BLOCK_STATUS, ", block status", "block_status",
             "block_status"),
-  { AT (counters.nr[STATS_WINDOWS]), NUMBER, "\n  windows", "windows",
-    "windows", NULL, "Windows written back and dropped." },
-  { AT (counters.nr[STATS_WINDOW_REQUESTS]), NUMBER, ", requests in them",
-    "window_requests", "window_requests", NULL,
-    "Requests that were gathered into windows." },
-  { AT (counters.nr[STATS_WINDOW_EXTENTS]), NUMBER, ", extents after merging",
-    "window_extents", "window_extents", NULL,
-    "Extents of windows, after merging requests." },
-  { AT (counters.nr[STATS_EVICTED_BYTES]), BYTES, "\n  bytes evicted",
-    "evicted_bytes", "evicted_bytes", NULL,
+  COUNTER (STATS_WINDOWS, NUMBER, "\n  windows", "windows", "windows",
+           "Windows written back and dropped."),
+  COUNTER (STATS_WINDOW_REQUESTS, NUMBER, ", requests in them",
+           "window_requests", "window_requests",
+           "Requests that were gathered into windows."),
+  COUNTER (STATS_WINDOW_EXTENTS, NUMBER, ", extents after merging",
+           "window_extents", "window_extents",
+           "Extents of windows, after merging requests."),
+  COUNTER (
+    STATS_EVICTED_BYTES, BYTES, "\n  bytes evicted", "evicted_bytes",
+    "evicted_bytes",
     "Bytes of windows that were dropped from the page cache, widened to whole "
-    "folios and counted each time they are dropped." },
-  { AT (counters.nr[STATS_SWEEPS]), NUMBER, ", sweeps of the file", "sweeps",
-    "sweeps", NULL,
-    "Times that the whole file was dropped from the page cache." },
+    "folios and counted each time they are dropped."),
+  COUNTER (STATS_SWEEPS, NUMBER, ", sweeps of the file", "sweeps", "sweeps",
+           "Times that the whole file was dropped from the page cache."),
   { AT (counters.waits[STATS_WRITEBACK_WAITS].nr), NUMBER,
-    "\n  waits for writeback", "writeback_waits", "writeback_waits", NULL,
-    "Waits for the writeback of a window." },
+    "\n  waits for writeback", "writeback_waits", "writeback_waits",
+    "Waits for the writeback of a window.", NULL },
   { AT (counters.waits[STATS_WRITEBACK_WAITS].ns), TIME, NULL,
-    "writeback_wait_ns", "writeback_wait_seconds", NULL,
-    "Time waited for the writeback of windows." },
+    "writeback_wait_ns", "writeback_wait_seconds",
+    "Time waited for the writeback of windows.", NULL },
   { AT (counters.waits[STATS_HELD_BACK].nr), NUMBER, ", writes held back",
-    "held_back", "held_back_writes", NULL,
-    "Writes that waited for room in the windows." },
+    "held_back", "held_back_writes",
+    "Writes that waited for room in the windows.", NULL },
   { AT (counters.waits[STATS_HELD_BACK].ns), TIME, NULL, "held_back_ns",
-    "held_back_seconds", NULL,
+    "held_back_seconds",
     "Time that writes waited for room in the windows, added up over all of "
-    "them." },
-  { AT (counters.nr[STATS_FAILED_REQUESTS]), NUMBER, "\n  failed requests",
-    "failed_requests", "failed_requests", NULL,
-    "Requests that failed with an error." },
-  { AT (counters.nr[STATS_WRITEBACK_ERRORS]), NUMBER, ", writeback errors",
-    "writeback_errors", "writeback_errors", NULL,
-    "Errors of writing back that the kernel reported." },
-  { AT (counters.nr[STATS_FLIGHT_LIMIT]), BYTES,
-    "\n  bytes of writeback in flight", "in_flight_bytes",
-    "writeback_in_flight_bytes", NULL,
-    "Limit of the bytes of writeback that are in flight." },
-  { AT (counters.nr[STATS_DISK_RATE]), NUMBER, ", the disk writes a second",
-    "disk_bytes_per_second", "writeback_bytes_per_second", NULL,
-    "Rate of the disk, as writeback measured it." },
-  { AT (counters.nr[STATS_DISK_LATENCY]), TIME, ", ns for a piece alone",
-    "disk_latency_ns", "writeback_latency_seconds", NULL,
-    "Time that a piece of writeback takes which is alone in flight." },
+    "them.",
+    NULL },
+  COUNTER (STATS_FAILED_REQUESTS, NUMBER, "\n  failed requests",
+           "failed_requests", "failed_requests",
+           "Requests that failed with an error."),
+  COUNTER (STATS_WRITEBACK_ERRORS, NUMBER, ", writeback errors",
+           "writeback_errors", "writeback_errors",
+           "Errors of writing back that the kernel reported."),
+  COUNTER (STATS_FLIGHT_LIMIT, BYTES, "\n  bytes of writeback in flight",
+           "in_flight_bytes", "writeback_in_flight_bytes",
+           "Limit of the bytes of writeback that are in flight."),
+  COUNTER (STATS_DISK_RATE, NUMBER, ", the disk writes a second",
+           "disk_bytes_per_second", "writeback_bytes_per_second",
+           "Rate of the disk, as writeback measured it."),
+  COUNTER (STATS_DISK_LATENCY, TIME, ", ns for a piece alone",
+           "disk_latency_ns", "writeback_latency_seconds",
+           "Time that a piece of writeback takes which is alone in flight."),
+  CALLED (STATS_WAITS_BY, "\n  waits by", "waits_by", "wait"),
+  CALLED (STATS_COUNTS_BY, ", counts by", "counts_by", "count"),
+  CALLED (STATS_READS_BY, ", reads by", "reads_by", "read"),
 };
 
 static const struct row *const end_of_rows = rows + NR_OF (rows);
 
-/* Jobs of kernel calls.  The text is "waits by", and so on. */
-static const struct {
-  const char *json;
-  const char *purpose; /* label of OpenMetrics */
-} jobs[STATS_JOBS] = {
-  [STATS_WAITS_BY] = { "waits", "wait" },
-  [STATS_COUNTS_BY] = { "counts", "count" },
-  [STATS_READS_BY] = { "reads", "read" },
-};
-
-/* Whether it is a value at present, and not a counter. */
+/* Whether it is a value at present, and not a counter: the last ones are. */
 static bool
 is_gauge (const struct row *row)
 {
-  return row->offset >= AT (counters.nr[STATS_FLIGHT_LIMIT]) &&
-         row->offset < AT (counters.nr[STATS_COUNTERS]);
+  return row->offset >= AT (counters.nr[STATS_FLIGHT_LIMIT]);
 }
 
 static uint64_t
@@ -155,33 +159,42 @@ value_of (const struct stats *s, const struct row *row)
                                memory_order_relaxed);
 }
 
+/* The kernel call of a CALL, or "none" if no disk of this name uses one. */
+static const char *
+call_of (const struct stats *s, const struct row *row, const char *none)
+{
+  const char *field = (const char *) s + row->offset;
+  const char *call = atomic_load ((const _Atomic (const char *) *) field);
+
+  return call ? call : none;
+}
+
 /* ---- text ---- */
+
+static void
+write_text_row (FILE *out, const struct stats *s, const struct row *row)
+{
+  const uint64_t n = value_of (s, row);
+
+  if (row->text)
+    fprintf (out, "%s: %" PRIu64, row->text, n);
+  else if (row->unit == BYTES)
+    fprintf (out, " (%" PRIu64 " bytes)", n);
+  else
+    fprintf (out, " (%.3f s)", n / 1e9);
+}
 
 static void
 write_text (FILE *out, const struct stats *s)
 {
   const struct row *row;
-  const char *before = "\n  ";
-  unsigned i;
 
   fputs (s->label, out);
   for (row = rows; row < end_of_rows; row++) {
-    const uint64_t n = value_of (s, row);
-
-    if (row->text)
-      fprintf (out, "%s: %" PRIu64, row->text, n);
-    else if (row->unit == BYTES)
-      fprintf (out, " (%" PRIu64 " bytes)", n);
-    else
-      fprintf (out, " (%.3f s)", n / 1e9);
-  }
-  for (i = 0; i < STATS_JOBS; i++) {
-    const char *by = atomic_load (&s->counters.calls[i]);
-
-    if (by) {
-      fprintf (out, "%s%s by %s", before, jobs[i].json, by);
-      before = ", ";
-    }
+    if (row->unit != CALL)
+      write_text_row (out, s, row);
+    else if (call_of (s, row, NULL))
+      fprintf (out, "%s %s", row->text, call_of (s, row, NULL));
   }
   putc ('\n', out);
 }
@@ -196,14 +209,6 @@ format_text (FILE *out, const struct stats *s)
 }
 
 /* ---- JSON ---- */
-
-static const char *
-instrument (const struct stats *s, enum stats_job job)
-{
-  const char *name = atomic_load (&s->counters.calls[job]);
-
-  return name ? name : "nothing";
-}
 
 /* Write the name unescaped, unlike escape_name.  Bytes that are not UTF-8
  * become U+FFFD.
@@ -234,14 +239,16 @@ static void
 write_json (FILE *out, const struct stats *s)
 {
   const struct row *row;
-  unsigned i;
 
   fputs ("  {\"name\": ", out);
   write_json_string (out, s->name);
-  for (row = rows; row < end_of_rows; row++)
-    fprintf (out, ",\n   \"%s\": %" PRIu64, row->json, value_of (s, row));
-  for (i = 0; i < STATS_JOBS; i++)
-    fprintf (out, ",\n   \"%s_by\": \"%s\"", jobs[i].json, instrument (s, i));
+  for (row = rows; row < end_of_rows; row++) {
+    if (row->unit == CALL)
+      fprintf (out, ",\n   \"%s\": \"%s\"", row->json,
+               call_of (s, row, "nothing"));
+    else
+      fprintf (out, ",\n   \"%s\": %" PRIu64, row->json, value_of (s, row));
+  }
   putc ('}', out);
 }
 
@@ -271,26 +278,22 @@ format_json (FILE *out, const struct stats *s)
 static void
 begin_metric (FILE *out, const struct row *row)
 {
-  const char *unit = row->unit == BYTES ? "bytes" : "seconds";
-
   fprintf (out, "# TYPE nbdkit_file_%s %s\n", row->metric,
            is_gauge (row) ? "gauge" : "counter");
-  if (row->unit != NUMBER)
-    fprintf (out, "# UNIT nbdkit_file_%s %s\n", row->metric, unit);
+  if (row->unit == BYTES || row->unit == TIME)
+    fprintf (out, "# UNIT nbdkit_file_%s %s\n", row->metric,
+             row->unit == BYTES ? "bytes" : "seconds");
   fprintf (out, "# HELP nbdkit_file_%s %s\n", row->metric, row->help);
 }
 
 static void
-begin_sample (FILE *out, const char *metric, const char *suffix,
-              const struct stats *s)
+write_label (FILE *out, const char *name, const char *value)
 {
-  const char *p;
-
-  fprintf (out, "nbdkit_file_%s%s{disk=\"", metric, suffix);
-  for (p = s->label; *p; p++) {
-    if (*p == '"' || *p == '\\')
+  fprintf (out, "%s=\"", name);
+  for (; *value; value++) {
+    if (*value == '"' || *value == '\\')
       putc ('\\', out);
-    putc (*p, out);
+    putc (*value, out);
   }
   putc ('"', out);
 }
@@ -298,15 +301,21 @@ begin_sample (FILE *out, const char *metric, const char *suffix,
 static void
 write_sample (FILE *out, const struct row *row, const struct stats *s)
 {
-  const uint64_t n = value_of (s, row);
-
-  begin_sample (out, row->metric, is_gauge (row) ? "" : "_total", s);
-  if (row->operation)
-    fprintf (out, ",operation=\"%s\"", row->operation);
+  fprintf (out, "nbdkit_file_%s%s{", row->metric,
+           is_gauge (row) ? "" : "_total");
+  write_label (out, "disk", s->label);
+  if (row->unit == CALL) {
+    write_label (out, ",purpose", row->label);
+    write_label (out, ",instrument", call_of (s, row, "nothing"));
+    fputs ("} 1\n", out);
+    return;
+  }
+  if (row->label)
+    write_label (out, ",operation", row->label);
   if (row->unit == TIME)
-    fprintf (out, "} %.9f\n", n / 1e9);
+    fprintf (out, "} %.9f\n", value_of (s, row) / 1e9);
   else
-    fprintf (out, "} %" PRIu64 "\n", n);
+    fprintf (out, "} %" PRIu64 "\n", value_of (s, row));
 }
 
 /* The samples of a metric must stand together: write those of the row and of
@@ -334,7 +343,6 @@ static void
 format_openmetrics (FILE *out, const struct stats *s)
 {
   const struct row *row;
-  unsigned j;
 
   fprintf (out,
            "%s# HELP nbdkit_file_plugin_info What serves these disks.\n"
@@ -343,16 +351,6 @@ format_openmetrics (FILE *out, const struct stats *s)
            cache_mode_name (options.cache));
   for (row = rows; row < end_of_rows; row++)
     format_metric (out, row, s);
-  fputs ("# TYPE nbdkit_file_instrument_info gauge\n"
-         "# HELP nbdkit_file_instrument_info Kernel call that does a job.\n",
-         out);
-  for (; s; s = s->next) {
-    for (j = 0; j < STATS_JOBS; j++) {
-      begin_sample (out, "instrument_info", "", s);
-      fprintf (out, ",purpose=\"%s\",instrument=\"%s\"} 1\n", jobs[j].purpose,
-               instrument (s, j));
-    }
-  }
   fputs ("# EOF\n", out);
 }
 

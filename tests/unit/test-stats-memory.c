@@ -141,7 +141,7 @@ static enum result
 fail_at_the_end (long nr)
 {
   unlink (path);
-  if (stats_open (path, STATS_JSON, 0) == -1)
+  if (stats_open () == -1)
     return NOT_WHOLE;
   load (&before);
   count_disks ();
@@ -165,7 +165,7 @@ fail_anywhere (long nr)
 
   unlink (path);
   until_failure = nr;
-  r = stats_open (path, STATS_JSON, 0);
+  r = stats_open ();
   if (r == 0) {
     count_disks ();
     stats_start ();
@@ -228,6 +228,7 @@ make_expected (void **state)
   snprintf (path, sizeof path, "%s/windowed-stats.%ld",
             folder ? folder : "/var/tmp", (long) getpid ());
   options.stats = path;
+  options.stats_format = STATS_JSON;
   in_child (fail_anywhere, 0);
   load (&expected);
   return expected.length > DISKS && is_whole (&expected) ? 0 : -1;
