@@ -28,10 +28,10 @@ static LIST_HEAD (list, connection) connections;
 
 /* With preserve, reads need O_DIRECT, which leaves the page cache as it is. */
 static int
-open_direct (struct connection *c, int fd)
+open_direct (struct connection *c)
 {
   if (options.cache != CACHE_PRESERVE || c->disk->evictor == NULL ||
-      direct_ready (&c->direct, fd))
+      direct_ready (&c->direct, c->fd))
     return 0;
   nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available for "
                 "this file: %m: use cache=none or cache=default",
@@ -39,53 +39,51 @@ open_direct (struct connection *c, int fd)
   return -1;
 }
 
+/* Close what is open. */
+static void
+release (struct connection *c)
+{
+  close (c->fd);
+  direct_close (&c->direct);
+  if (c->disk)
+    disk_put (c->disk);
+  free (c);
+}
+
 struct connection *
-connection_new (int fd, bool writable, bool shared, const char *name,
-                const char *path)
+connection_new (const struct exported *e)
 {
   struct connection *c = calloc (1, sizeof *c);
-  struct disk *d;
   int err;
 
   if (c == NULL) {
-    nbdkit_error ("%s: no memory: %m", name);
-    goto fail;
+    nbdkit_error ("%s: no memory: %m", e->name);
+    close (e->fd);
+    return NULL;
   }
-  d = disk_get (fd, shared, name, path);
-  if (d == NULL)
-    goto fail;
-  c->fd = fd;
-  c->writable = writable;
-  c->disk = d;
-  if (open_direct (c, fd) == -1 || (writable && disk_check_writing (d) == -1)) {
-    err = errno;
-    direct_close (&c->direct);
-    disk_put (d);
-    errno = err;
-    goto fail;
+  c->fd = e->fd;
+  c->writable = e->writable;
+  c->disk = disk_get (e);
+  if (c->disk == NULL || open_direct (c) == -1 ||
+      (c->writable && disk_check_writing (c->disk) == -1)) {
+    release (c);
+    return NULL;
   }
-  wberr_client_init (&d->errors, &c->errors);
+  wberr_client_init (&c->disk->errors, &c->errors);
 
   /* With preserve, the few reads through the page cache must not start
    * readahead.
    */
-  err = posix_fadvise (fd, 0, 0,
+  err = posix_fadvise (c->fd, 0, 0,
                        options.cache == CACHE_PRESERVE ? POSIX_FADV_RANDOM
                                                        : options.fadvise);
   if (err)
-    nbdkit_debug ("%s: posix_fadvise: errno %d (ignored)", name, err);
+    nbdkit_debug ("%s: posix_fadvise: errno %d (ignored)", e->name, err);
 
   pthread_mutex_lock (&connections_lock);
   LIST_INSERT_HEAD (&connections, c, link);
   pthread_mutex_unlock (&connections_lock);
   return c;
-
-fail:
-  err = errno;
-  free (c);
-  close (fd);
-  errno = err;
-  return NULL;
 }
 
 void
@@ -97,10 +95,7 @@ connection_free (struct connection *c)
 
   if (c->disk->evictor && atomic_load (&c->reads))
     evictor_readers (c->disk->evictor, -1);
-  close (c->fd);
-  direct_close (&c->direct);
-  disk_put (c->disk);
-  free (c);
+  release (c);
 }
 
 /* No lock: no other thread is left.  All disks are emptied at the same time. */

@@ -40,14 +40,10 @@ struct connection {
   _Atomic uint32_t recent[STREAM_REGIONS];
 };
 
-/* Make a connection from an open regular file or block device.  "fd"
- * becomes the connection's own, also on failure.  With "shared" other
- * descriptors have the same description.  "name" is for messages and "path" for
- * statistics; both are copied.  Returns NULL with nbdkit_error called and errno
- * set.
+/* Make a connection to an open export, whose descriptor becomes the
+ * connection's own, also on failure.  Returns NULL with nbdkit_error called.
  */
-struct connection *connection_new (int fd, bool writable, bool shared,
-                                   const char *name, const char *path);
+struct connection *connection_new (const struct exported *e);
 
 /* Close.  If it is the last connection to its disk this waits until all
  * written data is on the disk and out of the page cache.

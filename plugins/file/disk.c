@@ -32,17 +32,11 @@
 #include "eviction/reopen.h"
 #include "unreported.h"
 
-/* All open disks: a tsearch(3) tree in the order of disk_order.  The lock
+/* All open disks: a tsearch(3) tree in the order of identity_order.  The lock
  * guards it and the disks' refs, and is held for nothing else.
  */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *registry;
-
-static int
-disk_order (const void *va, const void *vb)
-{
-  return identity_order (va, vb);
-}
 
 int64_t
 disk_size (const struct disk *d, int fd)
@@ -108,30 +102,21 @@ knows_seek_hole (struct disk *d, int fd)
   return lseek (fd, size > 0 ? size - 1 : 0, SEEK_HOLE) != -1 || errno == ENXIO;
 }
 
-/* The magic number of the file system, see <linux/magic.h>; 0 = not known. */
-static uint32_t
-magic_of (int fd)
-{
-  struct statfs fs;
-
-  return fstatfs (fd, &fs) == 0 ? (uint32_t) fs.f_type : 0;
-}
-
 /* Whether the file has a page cache that can be emptied. */
 static bool
 has_page_cache (const struct disk *d, int fd)
 {
-  const char *why = d->is_tmpfs ? "tmpfs" : NULL;
+  const char *why = NULL;
   struct statx stx;
 
-  if (d->id.is_block)
-    return true;
-  if (d->magic == RAMFS_MAGIC)
+  if (d->magic == TMPFS_MAGIC)
+    why = "tmpfs";
+  else if (d->magic == RAMFS_MAGIC)
     why = "ramfs";
   else if (d->magic == HUGETLBFS_MAGIC)
     why = "hugetlbfs";
-  if (statx (fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
-      (stx.stx_attributes & STATX_ATTR_DAX))
+  else if (!d->id.is_block && statx (fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
+           (stx.stx_attributes & STATX_ATTR_DAX))
     why = "DAX";
   if (why)
     nbdkit_debug ("%s: is on %s, which has no page cache to empty: "
@@ -154,7 +139,6 @@ disk_check_writing (struct disk *d)
     "server which pages are resident: serve it read-only (-r), run "
     "the server as the owner of the file, or use cache=none",
     d->name);
-  errno = EPERM;
   return -1;
 }
 
@@ -188,12 +172,12 @@ reads_by (const struct disk *d)
 
 /* Returns 0 or -1, with d->evictor NULL where there is nothing to evict. */
 static int
-add_evictor (struct disk *d, int fd, dev_t dev)
+add_evictor (struct disk *d, int fd)
 {
   const struct evictor_config config = {
     .windows = options.cache_windows,
     .window_size = options.cache_window_size,
-    .read_ahead = device_read_ahead (dev),
+    .read_ahead = device_read_ahead (d->id.dev),
     .preserve = options.cache == CACHE_PRESERVE,
     .reads_by = reads_by (d),
     .counters = stats_counters (d->stats),
@@ -247,14 +231,12 @@ disk_free (struct disk *d)
 }
 
 static struct disk *
-disk_new (int fd, bool shared, const char *name, const char *path,
-          const struct identity *id, uint32_t magic)
+disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
 {
-  struct disk *d;
+  struct disk *d = calloc (1, sizeof *d);
 
-  d = calloc (1, sizeof *d);
-  if (d == NULL || (d->name = strdup (name)) == NULL) {
-    nbdkit_error ("%s: no memory: %m", name);
+  if (d == NULL || (d->name = strdup (e->name)) == NULL) {
+    nbdkit_error ("%s: no memory: %m", e->name);
     free (d);
     return NULL;
   }
@@ -263,24 +245,23 @@ disk_new (int fd, bool shared, const char *name, const char *path,
   d->id = *id;
   d->magic = magic;
   d->sector_size = 1;
-  d->rotational = device_is_rotational (d->id.dev);
-  d->stats = stats_of (path);
+  d->rotational = device_is_rotational (id->dev);
+  d->stats = stats_of (e->path);
   extent_map_init (&d->map);
   wberr_init (&d->errors);
-  if (shared)
+  if (e->shared)
     wberr_share (&d->errors);
-  d->is_tmpfs = d->magic == TMPFS_MAGIC && !d->id.is_block;
-  pagecache_probe (&d->pages, fd, d->id.is_block ? 0 : d->magic);
-  d->direct_is_exact = direct_is_exact (fd, d->id.is_block ? 0 : d->magic);
-  if (d->id.is_block)
-    probe_block_device (d, fd);
+  pagecache_probe (&d->pages, e->fd, magic);
+  d->direct_is_exact = direct_is_exact (e->fd, magic);
+  if (id->is_block)
+    probe_block_device (d, e->fd);
   /* FUSE asks its server, which has not got what is still dirty here if the
    * writeback cache is on (virtiofs, too): data would be a hole (Linux 6.18).
    */
-  d->can_seek_hole = !d->id.is_block && d->magic != FUSE_SUPER_MAGIC &&
-                     knows_seek_hole (d, fd);
+  d->can_seek_hole = !id->is_block && magic != FUSE_SUPER_MAGIC &&
+                     knows_seek_hole (d, e->fd);
 
-  if (add_evictor (d, fd, d->id.dev) == -1) {
+  if (add_evictor (d, e->fd) == -1) {
     disk_free (d);
     return NULL;
   }
@@ -294,7 +275,7 @@ find_counted (const struct identity *id)
   struct disk **found, *d = NULL;
 
   pthread_mutex_lock (&registry_lock);
-  found = tfind (id, &registry, disk_order);
+  found = tfind (id, &registry, identity_order);
   if (found) {
     d = *found;
     d->refs++;
@@ -304,18 +285,21 @@ find_counted (const struct identity *id)
 }
 
 struct disk *
-disk_get (int fd, bool shared, const char *name, const char *path)
+disk_get (const struct exported *e)
 {
   struct disk *d, **entry, *winner;
-  const uint32_t magic = magic_of (fd);
   struct identity id;
+  struct statfs fs;
   struct stat st;
+  uint32_t magic = 0;
 
-  if (fstat (fd, &st) == -1) {
-    nbdkit_error ("%s: fstat: %m", name);
+  if (fstat (e->fd, &st) == -1) {
+    nbdkit_error ("%s: fstat: %m", e->name);
     return NULL;
   }
-  id = identity_of (fd, &st, magic);
+  if (!S_ISBLK (st.st_mode) && fstatfs (e->fd, &fs) == 0)
+    magic = fs.f_type;
+  id = identity_of (e->fd, &st, magic);
   d = find_counted (&id);
   if (d)
     return d;
@@ -323,11 +307,11 @@ disk_get (int fd, bool shared, const char *name, const char *path)
   /* Made without the lock, as it asks the kernel many things.  If another
    * connection makes the same disk in the meantime, the first to register wins.
    */
-  d = disk_new (fd, shared, name, path, &id, magic);
+  d = disk_new (e, &id, magic);
   if (d == NULL)
     return NULL;
   pthread_mutex_lock (&registry_lock);
-  entry = tsearch (d, &registry, disk_order);
+  entry = tsearch (d, &registry, identity_order);
   winner = entry ? *entry : NULL;
   if (winner && winner != d)
     winner->refs++;
@@ -335,10 +319,8 @@ disk_get (int fd, bool shared, const char *name, const char *path)
     wberr_pending (&d->errors, unreported_take (&id));
   pthread_mutex_unlock (&registry_lock);
 
-  if (winner == NULL) {
-    errno = ENOMEM;
-    nbdkit_error ("%s: no memory: %m", name);
-  }
+  if (winner == NULL)
+    nbdkit_error ("%s: no memory for one more disk", e->name);
   if (winner != d)
     disk_free (d);
   return winner;
@@ -359,7 +341,7 @@ put (struct disk *d)
     d->refs--;
   if (done && last) {
     remember_unreported (d);
-    tdelete (d, &registry, disk_order);
+    tdelete (d, &registry, identity_order);
   }
   pthread_mutex_unlock (&registry_lock);
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "eviction/evictor.h"
+#include "exports.h"
 #include "extent_map.h"
 #include "identity.h"
 #include "eviction/pagecache.h"
@@ -29,9 +30,9 @@ struct disk {
 
   uint32_t sector_size;  /* bytes; of a block device, else 1 */
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
-  uint32_t magic;        /* of the file system, see <linux/magic.h> */
+  uint32_t magic;        /* of the file system, see <linux/magic.h>; 0 = not
+                          * known, or a block device */
   bool rotational;
-  bool is_tmpfs;
   bool can_seek_hole; /* lseek knows SEEK_DATA and SEEK_HOLE */
 
   /* Methods of zero.c to which the kernel has answered that it does not
@@ -49,13 +50,11 @@ struct disk {
   struct evictor *evictor;  /* has its own lock; NULL = no eviction */
 };
 
-/* The disk that "fd" is open on, counted, and shared with all other connections
- * that are proven to be open on the same file, see identity.h.  "fd" stays the
- * caller's; with "shared" its description is not the caller's alone.  "name" is
- * for messages and "path" for statistics; both are copied.  Returns NULL with
- * nbdkit_error called and errno set.
+/* Return the disk of an open export, counted, and shared with all other
+ * connections that are proven to be open on the same file, see identity.h.  "e"
+ * and its descriptor stay the caller's.  Returns NULL with nbdkit_error called.
  */
-struct disk *disk_get (int fd, bool shared, const char *name, const char *path);
+struct disk *disk_get (const struct exported *e);
 
 /* Give up one reference.  The last one writes back and drops what is
  * left of the disk in the page cache, waiting for it, and logs an error for
@@ -70,7 +69,7 @@ int64_t disk_size (const struct disk *d, int fd);
 
 /* Whether cache=preserve can keep its promise if the disk is written: the
  * kernel must report which pages are resident.  Returns 0, or -1 with
- * nbdkit_error called and errno set.
+ * nbdkit_error called.
  */
 int disk_check_writing (struct disk *d);
 

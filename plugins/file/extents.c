@@ -130,7 +130,7 @@ is_hole (struct connection *c, uint64_t offset, uint64_t end)
   const uint64_t start = offset - offset % page_size;
   const uint64_t length = (end - start + page_size - 1) / page_size * page_size;
 
-  if (c->disk->is_tmpfs)
+  if (c->disk->magic == TMPFS_MAGIC)
     return pagecache_is_empty_tmpfs (c->fd, start, length);
   return pagecache_is_empty (&c->disk->pages, c->fd, start, length) &&
          nothing_stored (c->fd, start, length);

@@ -85,7 +85,7 @@ file_open (int readonly)
 
   if (exports_open (readonly, &e) == -1)
     return NULL;
-  c = connection_new (e.fd, e.writable, e.shared, e.name, e.path);
+  c = connection_new (&e);
   exports_free (&e);
   return c;
 }

@@ -73,11 +73,12 @@ identity_of (int fd, const struct stat *st, uint32_t magic)
 }
 
 int
-identity_order (const struct identity *a, const struct identity *b)
+identity_order (const void *a, const void *b)
 {
-  _Static_assert(sizeof *a ==
-                   offsetof (struct identity, handle) + sizeof a->handle,
-                 "padding");
+  const struct identity *id = a;
 
-  return memcmp (a, b, sizeof *a);
+  _Static_assert(sizeof *id ==
+                   offsetof (struct identity, handle) + sizeof id->handle,
+                 "padding");
+  return memcmp (a, b, sizeof *id);
 }

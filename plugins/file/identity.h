@@ -28,11 +28,12 @@ struct identity {
 };
 
 /* The identity of the file or block device that "fd" is open on.  "st" is from
- * fstat(2), "magic" is of its file system, see <linux/magic.h>.
+ * fstat(2), "magic" is of the file system of a file, see <linux/magic.h>.
  */
 struct identity identity_of (int fd, const struct stat *st, uint32_t magic);
 
-/* Order for tsearch(3): 0 only if both are proven to be the same. */
-int identity_order (const struct identity *a, const struct identity *b);
+/* Order of identities for tsearch(3): 0 only if both are proven to be the same.
+ */
+int identity_order (const void *a, const void *b);
 
 #endif /* FILE_IDENTITY_H */
