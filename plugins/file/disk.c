@@ -209,14 +209,17 @@ static void
 remember_unreported (struct disk *d)
 {
   const int err = wberr_unreported (&d->errors);
+  const char *then = "the next client's flush will fail";
 
   if (err == 0)
     return;
+  if (!unreported_add (&d->id, err))
+    then =
+      "too many such files to fail the next client's flush: check the data";
   errno = err;
   nbdkit_error ("%s: the last client disconnected without flushing; an earlier "
-                "write had failed: %m; the next client's flush will fail",
-                d->name);
-  unreported_add (&d->id, d->name, err);
+                "write had failed: %m; %s",
+                d->name, then);
 }
 
 static void

@@ -19,7 +19,6 @@
 #include "options.h"
 #include "reading.h"
 #include "stats.h"
-#include "unreported.h"
 #include "zero.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
@@ -34,7 +33,6 @@ file_unload (void)
 {
   connection_free_all ();
   stats_finish ();
-  unreported_forget_all ();
   options_free ();
 }
 

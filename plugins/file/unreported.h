@@ -9,12 +9,14 @@
 #ifndef FILE_UNREPORTED_H
 #define FILE_UNREPORTED_H
 
+#include <stdbool.h>
+
 #include "identity.h"
 
-/* Remember the errno value err for the disk "id", whose name is for the log.
- * At most 64 disks are remembered; the log says if one is forgotten.
+/* Remember the errno value err for the disk "id".  Returns false if there are
+ * 64 other errors already.
  */
-void unreported_add (const struct identity *id, const char *name, int err);
+bool unreported_add (const struct identity *id, int err);
 
 /* Take out what is remembered for the disk "id".  Returns an errno value, or 0.
  * Only the device and inode numbers are compared: the handle of a FUSE file
@@ -22,8 +24,5 @@ void unreported_add (const struct identity *id, const char *name, int err);
  * one with equal numbers, which loses nothing.
  */
 int unreported_take (const struct identity *id);
-
-/* Forget all of them.  No other thread may call these functions any more. */
-void unreported_forget_all (void);
 
 #endif /* FILE_UNREPORTED_H */
