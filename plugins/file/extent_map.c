@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "eviction/clock.h"
 #include "extent_map.h"
 
 /* Bytes.  Shorter runs cost less to walk than to remember: tmpfs walks this
@@ -20,9 +19,6 @@
 
 /* Of data, and as many holes: 64 KiB of memory together. */
 #define MAX_RUNS 2048
-
-/* Seconds after which everything is asked for anew. */
-#define TIME_TO_LIVE 5
 
 void
 extent_map_init (struct extent_map *m)
@@ -70,7 +66,6 @@ extent_map_look (struct extent_map *m, int fd, struct file_state *now)
   now->ctime = st.st_ctim;
   now->size = st.st_size;
   now->blocks = st.st_blocks;
-  now->seen = seconds_now ();
   return 0;
 }
 
@@ -81,8 +76,7 @@ still_holds (const struct file_state *then, const struct file_state *now)
   return !now->changing && then->changes == now->changes &&
          then->size == now->size && then->blocks == now->blocks &&
          then->ctime.tv_sec == now->ctime.tv_sec &&
-         then->ctime.tv_nsec == now->ctime.tv_nsec &&
-         now->seen - then->seen <= TIME_TO_LIVE;
+         then->ctime.tv_nsec == now->ctime.tv_nsec;
 }
 
 /* ---- runs ---- */

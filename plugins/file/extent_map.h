@@ -40,7 +40,6 @@ struct file_state {
   struct timespec ctime; /* these three: from fstat */
   off_t size;            /* bytes */
   blkcnt_t blocks;
-  time_t seen; /* when this was, CLOCK_MONOTONIC, seconds */
 };
 
 struct extent_map {
