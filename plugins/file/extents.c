@@ -28,12 +28,6 @@ min (uint64_t a, uint64_t b)
   return a < b ? a : b;
 }
 
-static uint64_t
-max (uint64_t a, uint64_t b)
-{
-  return a > b ? a : b;
-}
-
 /* ---- runs, by the kernel ---- */
 
 /* lseek with SEEK_DATA or SEEK_HOLE.  Returns "none" where the kernel says
@@ -79,7 +73,7 @@ walk (struct connection *c, uint64_t offset, bool is_data, uint64_t limit,
   if (hole == -1)
     return RUN_UNKNOWN;
   /* Never an empty run, even if another process has just made a hole. */
-  *end = max (hole, offset + 1);
+  *end = (uint64_t) hole > offset ? (uint64_t) hole : offset + 1;
   return RUN_DATA;
 }
 

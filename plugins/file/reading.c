@@ -20,23 +20,16 @@
 #include "options.h"
 #include "reading.h"
 
-/* One call of read(2), past the page cache or through it. */
-static ssize_t
-read_once (struct connection *c, char *buf, uint32_t count, uint64_t offset,
-           bool direct)
-{
-  if (direct)
-    return direct_read (&c->direct, buf, count, offset);
-  return pread (c->fd, buf, count, offset);
-}
-
-/* Returns 0, or -1 with errno: ENODATA at an unexpected end. */
+/* Past the page cache with "direct", else through it.  Returns 0, or -1 with
+ * errno: ENODATA at an unexpected end.
+ */
 static int
 read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
           bool direct)
 {
   while (count > 0) {
-    ssize_t r = read_once (c, buf, count, offset, direct);
+    ssize_t r = direct ? direct_read (&c->direct, buf, count, offset)
+                       : pread (c->fd, buf, count, offset);
 
     if (r == -1 && errno == EINTR)
       continue;
