@@ -35,45 +35,10 @@ struct options options = {
   .cache_limit = UINT64_C (128) * 1024 * 1024,
 };
 
-/* The choices of a parameter, in the order of their values. */
-static const char *const cache_modes[] = {
-  [CACHE_DEFAULT] = "default",
-  [CACHE_NONE] = "none",
-  [CACHE_PRESERVE] = "preserve",
-  NULL,
-};
-
-static const char *const fadvise_modes[] = {
-  [POSIX_FADV_NORMAL] = "normal",
-  [POSIX_FADV_RANDOM] = "random",
-  [POSIX_FADV_SEQUENTIAL] = "sequential",
-  NULL,
-};
-
-static const char *const symlinks_modes[] = {
-  [SYMLINKS_FOLLOW] = "follow",
-  [SYMLINKS_BENEATH] = "beneath",
-  [SYMLINKS_REFUSE] = "refuse",
-  NULL,
-};
-
-static const char *const stats_formats[] = {
-  [STATS_TEXT] = "text",
-  [STATS_JSON] = "json",
-  [STATS_OPENMETRICS] = "openmetrics",
-  NULL,
-};
-
 bool
 options_serve_folder (void)
 {
   return options.source == SOURCE_DIR || options.source == SOURCE_DIRFD;
-}
-
-const char *
-cache_mode_name (enum cache_mode mode)
-{
-  return cache_modes[mode];
 }
 
 /* What a parameter has no effect without. */
@@ -85,7 +50,7 @@ struct parameter {
   bool repeatable;
   enum needs needs;
   enum source source;         /* for set_path and set_descriptor */
-  const char *const *choices; /* for set_choice, in the order of their values */
+  const char *choices[4];     /* of set_choice, by their values, then NULL */
   int *number;                /* for set_choice and set_number */
   uint64_t *size;             /* for set_size */
   uint64_t least, most, unit; /* of a number or size */
@@ -294,12 +259,22 @@ static struct parameter parameters[] = {
   { "directory", set_path, .source = SOURCE_DIR, .repeatable = true },
   { "fd", set_descriptor, .source = SOURCE_FD, DESCRIPTOR },
   { "dirfd", set_descriptor, .source = SOURCE_DIRFD, DESCRIPTOR },
-  { "symlinks", set_choice, .choices = symlinks_modes,
+  { "symlinks", set_choice,
+    .choices = { [SYMLINKS_FOLLOW] = "follow",
+                 [SYMLINKS_BENEATH] = "beneath",
+                 [SYMLINKS_REFUSE] = "refuse" },
     .number = &options.symlinks, .needs = FOLDER },
-  { "cache", set_cache, .choices = cache_modes, .repeatable = true },
-  { "reduce-memory-pressure", set_reduce_memory_pressure, .repeatable = true },
-  { "fadvise", set_choice, .choices = fadvise_modes, .number = &options.fadvise,
+  { "cache", set_cache,
+    .choices = { [CACHE_DEFAULT] = "default",
+                 [CACHE_NONE] = "none",
+                 [CACHE_PRESERVE] = "preserve" },
     .repeatable = true },
+  { "reduce-memory-pressure", set_reduce_memory_pressure, .repeatable = true },
+  { "fadvise", set_choice,
+    .choices = { [POSIX_FADV_NORMAL] = "normal",
+                 [POSIX_FADV_RANDOM] = "random",
+                 [POSIX_FADV_SEQUENTIAL] = "sequential" },
+    .number = &options.fadvise, .repeatable = true },
   { "cache-windows", set_number, .number = &options.cache_windows, .least = 1,
     .most = 1024, .unit = 1, .expected = "a number from 1 to 1024",
     .needs = EVICTION },
@@ -311,7 +286,10 @@ static struct parameter parameters[] = {
     .most = INT64_MAX, .unit = 1,
     .expected = "a size of at least 256K, such as 64M", .needs = EVICTION },
   { "stats", set_stats, .repeatable = false },
-  { "stats-format", set_choice, .choices = stats_formats,
+  { "stats-format", set_choice,
+    .choices = { [STATS_TEXT] = "text",
+                 [STATS_JSON] = "json",
+                 [STATS_OPENMETRICS] = "openmetrics" },
     .number = &options.stats_format, .needs = STATS },
   { "stats-interval", set_number, .number = &options.stats_interval, .least = 1,
     .most = 24 * 60 * 60, .unit = 1,
@@ -332,6 +310,12 @@ find (const char *key)
       return &parameters[i];
   }
   return NULL;
+}
+
+const char *
+cache_mode_name (enum cache_mode mode)
+{
+  return find ("cache")->choices[mode];
 }
 
 int
@@ -395,7 +379,7 @@ options_check (void)
   if (resolve_check (options.symlinks) == -1) {
     nbdkit_error ("symlinks=%s: the kernel has no openat2, or a sandbox "
                   "forbids it: %m",
-                  symlinks_modes[options.symlinks]);
+                  find ("symlinks")->value);
     return -1;
   }
   return exports_check (source_given->key, source_given->value);

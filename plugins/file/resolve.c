@@ -33,18 +33,11 @@ call_openat2 (int dirfd, const char *name, int flags, int resolve)
   return fd;
 }
 
-static int
-resolve_flags (enum symlinks symlinks)
-{
-  switch (symlinks) {
-  case SYMLINKS_BENEATH:
-    return RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-  case SYMLINKS_REFUSE:
-    return RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
-  default:
-    return 0;
-  }
-}
+static const int resolve_flags[] = {
+  [SYMLINKS_FOLLOW] = 0,
+  [SYMLINKS_BENEATH] = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
+  [SYMLINKS_REFUSE] = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
+};
 
 int
 resolve_open (int dirfd, const char *name, int flags, enum symlinks symlinks)
@@ -54,7 +47,7 @@ resolve_open (int dirfd, const char *name, int flags, enum symlinks symlinks)
     flags |= O_NOCTTY;
   if (dirfd == AT_FDCWD || symlinks == SYMLINKS_FOLLOW)
     return openat (dirfd, name, flags);
-  return call_openat2 (dirfd, name, flags, resolve_flags (symlinks));
+  return call_openat2 (dirfd, name, flags, resolve_flags[symlinks]);
 }
 
 int
@@ -65,7 +58,7 @@ resolve_check (enum symlinks symlinks)
   if (symlinks == SYMLINKS_FOLLOW)
     return 0;
   fd = call_openat2 (AT_FDCWD, ".", O_PATH | O_CLOEXEC,
-                     resolve_flags (symlinks));
+                     resolve_flags[symlinks]);
   if (fd == -1)
     return -1;
   close (fd);
