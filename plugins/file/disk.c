@@ -271,18 +271,23 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
   return d;
 }
 
-/* The open disk that is "id", with one more reference, or NULL. */
+/* Return the open disk that is "id", with one more reference, or NULL.  If
+ * there is none, register "made", which has its first reference, if that is not
+ * NULL.
+ */
 static struct disk *
-find_counted (const struct identity *id)
+find (const struct identity *id, struct disk *made)
 {
-  struct disk **found, *d = NULL;
+  struct disk **entry, *d;
 
   pthread_mutex_lock (&registry_lock);
-  found = tfind (id, &registry, identity_order);
-  if (found) {
-    d = *found;
+  entry = made ? tsearch (made, &registry, identity_order)
+               : tfind (id, &registry, identity_order);
+  d = entry ? *entry : NULL;
+  if (d && d != made)
     d->refs++;
-  }
+  else if (d)
+    wberr_pending (&d->errors, unreported_take (id));
   pthread_mutex_unlock (&registry_lock);
   return d;
 }
@@ -290,7 +295,7 @@ find_counted (const struct identity *id)
 struct disk *
 disk_get (const struct exported *e)
 {
-  struct disk *d, **entry, *winner;
+  struct disk *d, *made;
   struct identity id;
   struct statfs fs;
   struct stat st;
@@ -303,30 +308,22 @@ disk_get (const struct exported *e)
   if (!S_ISBLK (st.st_mode) && fstatfs (e->fd, &fs) == 0)
     magic = fs.f_type;
   id = identity_of (e->fd, &st, magic);
-  d = find_counted (&id);
+  d = find (&id, NULL);
   if (d)
     return d;
 
   /* Made without the lock, as it asks the kernel many things.  If another
    * connection makes the same disk in the meantime, the first to register wins.
    */
-  d = disk_new (e, &id, magic);
-  if (d == NULL)
+  made = disk_new (e, &id, magic);
+  if (made == NULL)
     return NULL;
-  pthread_mutex_lock (&registry_lock);
-  entry = tsearch (d, &registry, identity_order);
-  winner = entry ? *entry : NULL;
-  if (winner && winner != d)
-    winner->refs++;
-  else if (winner)
-    wberr_pending (&d->errors, unreported_take (&id));
-  pthread_mutex_unlock (&registry_lock);
-
-  if (winner == NULL)
+  d = find (&id, made);
+  if (d == NULL)
     nbdkit_error ("%s: no memory for one more disk", e->name);
-  if (winner != d)
-    disk_free (d);
-  return winner;
+  if (d != made)
+    disk_free (made);
+  return d;
 }
 
 /* Give up a reference, if it is not the last one to a disk that is still to be
