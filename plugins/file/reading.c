@@ -84,18 +84,21 @@ log_leak (struct disk *d)
                   d->name);
 }
 
-/* Read [offset, offset+count), which may bring pages of [start, start+length)
- * into memory: pages that were not there before are dropped.
+/* Read a range, dropping the pages that come into memory and were not there
+ * before.
  */
 static int
 read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
-              uint64_t start, uint64_t length, bool direct)
+              bool direct)
 {
+  const uint64_t unit = direct ? COMPRESSED_UNIT : 1;
+  const uint64_t start = offset / unit * unit;
+  const uint64_t end = (offset + count + unit - 1) / unit * unit;
   struct evictor *ev = c->disk->evictor;
   struct extent_set ours;
   int r, err;
 
-  evictor_read_begins (ev, &ours, start, length);
+  evictor_read_begins (ev, &ours, start, end - start);
   r = direct ? read_all (c, buf, count, offset, true)
              : read_fully (c, buf, count, offset);
   err = errno;
@@ -113,18 +116,13 @@ read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
 static int
 read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
-  const uint64_t start = offset / COMPRESSED_UNIT * COMPRESSED_UNIT;
-  const uint64_t units = (offset + count - start + COMPRESSED_UNIT - 1) /
-                         COMPRESSED_UNIT;
   int r;
 
   if (c->disk->direct_is_exact)
     r = read_all (c, buf, count, offset, true);
   else
-    r = read_claimed (c, buf, count, offset, start, units * COMPRESSED_UNIT,
-                      true);
-  return r == 0 ? 0
-                : read_claimed (c, buf, count, offset, offset, count, false);
+    r = read_claimed (c, buf, count, offset, true);
+  return r == 0 ? 0 : read_claimed (c, buf, count, offset, false);
 }
 
 /* Past the page cache, except for pages that may be newer than the disk. */
@@ -140,7 +138,7 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
     if (!evictor_has_newer (c->disk->evictor, offset, &n))
       r = read_direct (c, buf, n, offset);
     else
-      r = read_claimed (c, buf, n, offset, offset, n, false);
+      r = read_claimed (c, buf, n, offset, false);
     buf += n;
     count -= n;
     offset += n;
