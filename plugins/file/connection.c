@@ -219,7 +219,6 @@ sync_fua (struct connection *c, struct change *change)
   nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
                 "written back: %m",
                 c->disk->name);
-  errno = err;
   return -1;
 }
 
@@ -279,7 +278,6 @@ connection_flush (struct connection *c)
   nbdkit_error ("%s: flush: data that was written earlier could not be "
                 "written back: %m",
                 c->disk->name);
-  errno = err;
   return -1;
 }
 

@@ -38,16 +38,13 @@ min (uint64_t a, uint64_t b)
 static int64_t
 seek (struct connection *c, uint64_t from, int whence, uint64_t none)
 {
-  off_t r = lseek (c->fd, from, whence);
-  int err = errno;
+  const off_t r = lseek (c->fd, from, whence);
 
-  if (r == -1 && err == ENXIO)
+  if (r == -1 && errno == ENXIO)
     return none;
-  if (r == -1) {
+  if (r == -1)
     nbdkit_error ("%s: looking for %s from offset %" PRIu64 ": %m",
                   c->disk->name, whence == SEEK_DATA ? "data" : "a hole", from);
-    errno = err;
-  }
   return r;
 }
 

@@ -163,7 +163,6 @@ climb (struct connection *c, const struct request *rq, uint64_t offset,
       errno = err;
       nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
                     d->name, name, count, offset);
-      errno = err;
       return FAILED;
     }
   }
