@@ -26,16 +26,30 @@
 static pthread_mutex_t connections_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD (list, connection) connections;
 
-/* With preserve, reads need O_DIRECT, which leaves the page cache as it is. */
+/* Check that cache=preserve can keep its promise.  Reads need O_DIRECT, which
+ * leaves the page cache as it is.  Before a write the kernel must report which
+ * pages are resident.  Returns 0, or -1 with nbdkit_error called.
+ */
 static int
-open_direct (struct connection *c)
+check_preserve (struct connection *c)
 {
-  if (options.cache != CACHE_PRESERVE || c->disk->evictor == NULL ||
-      direct_ready (&c->direct, c->fd))
+  const struct disk *d = c->disk;
+
+  if (options.cache != CACHE_PRESERVE || d->evictor == NULL)
     return 0;
-  nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available for "
-                "this file: %m: use cache=none or cache=default",
-                c->disk->name);
+  if (!direct_ready (&c->direct, c->fd))
+    nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available "
+                  "for this file: %m: use cache=none or cache=default",
+                  d->name);
+  else if (c->writable && d->pages.counts == COUNTS_BY_NOTHING)
+    nbdkit_error (
+      "%s: cache=preserve cannot keep the pages of other processes if "
+      "the file is written, as the kernel does not report to this "
+      "server which pages are resident: serve it read-only (-r), run "
+      "the server as the owner of the file, or use cache=none",
+      d->name);
+  else
+    return 0;
   return -1;
 }
 
@@ -64,8 +78,7 @@ connection_new (const struct exported *e)
   c->fd = e->fd;
   c->writable = e->writable;
   c->disk = disk_get (e);
-  if (c->disk == NULL || open_direct (c) == -1 ||
-      (c->writable && disk_check_writing (c->disk) == -1)) {
+  if (c->disk == NULL || check_preserve (c) == -1) {
     release (c);
     return NULL;
   }

@@ -127,21 +127,6 @@ has_page_cache (const struct disk *d, int fd)
 
 /* ---- the evictor ---- */
 
-int
-disk_check_writing (struct disk *d)
-{
-  if (options.cache != CACHE_PRESERVE || d->evictor == NULL ||
-      d->pages.counts != COUNTS_BY_NOTHING)
-    return 0;
-  nbdkit_error (
-    "%s: cache=preserve cannot keep the pages of other processes if "
-    "the file is written, as the kernel does not report to this "
-    "server which pages are resident: serve it read-only (-r), run "
-    "the server as the owner of the file, or use cache=none",
-    d->name);
-  return -1;
-}
-
 /* The evictor's description.  Reading is enough to write back and to drop. */
 static int
 open_for_evictor (struct disk *d, int fd)

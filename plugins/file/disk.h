@@ -67,10 +67,4 @@ void disk_put (struct disk *d);
  */
 int64_t disk_size (const struct disk *d, int fd);
 
-/* Whether cache=preserve can keep its promise if the disk is written: the
- * kernel must report which pages are resident.  Returns 0, or -1 with
- * nbdkit_error called.
- */
-int disk_check_writing (struct disk *d);
-
 #endif /* FILE_DISK_H */

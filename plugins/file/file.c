@@ -45,13 +45,6 @@ file_config_complete (void)
   return stats_open ();
 }
 
-static int
-file_after_fork (void)
-{
-  stats_start ();
-  return 0;
-}
-
 /* Which features were compiled in: all of them, always, on Linux. */
 static void
 file_dump_plugin (void)
@@ -154,15 +147,11 @@ file_can_extents (void *handle)
   return c->disk->can_seek_hole;
 }
 
-/* A flush on one connection covers what all others have written. */
+/* Several connections: a flush on one covers what all others have written.
+ * Fast zeroes: a request that would not be fast is refused.
+ */
 static int
-file_can_multi_conn (void *handle)
-{
-  return 1;
-}
-
-static int
-file_can_fast_zero (void *handle)
+always (void *handle)
 {
   return 1;
 }
@@ -212,16 +201,14 @@ static int
 file_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
   return counted (handle, STATS_TRIM, count,
-                  zero_trim (handle, count, offset, flags & NBDKIT_FLAG_FUA));
+                  zero_trim (handle, count, offset, flags));
 }
 
 static int
 file_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-  return counted (
-    handle, STATS_ZERO, count,
-    zero_range (handle, count, offset, flags & NBDKIT_FLAG_MAY_TRIM,
-                flags & NBDKIT_FLAG_FAST_ZERO, flags & NBDKIT_FLAG_FUA));
+  return counted (handle, STATS_ZERO, count,
+                  zero_range (handle, count, offset, flags));
 }
 
 static int
@@ -251,7 +238,7 @@ static struct nbdkit_plugin plugin = {
   .config_complete = file_config_complete,
   .config_help = options_help,
   .magic_config_key = "file",
-  .after_fork = file_after_fork,
+  .after_fork = stats_start,
   .dump_plugin = file_dump_plugin,
   .list_exports = file_list_exports,
   .open = file_open,
@@ -261,8 +248,8 @@ static struct nbdkit_plugin plugin = {
   .is_rotational = file_is_rotational,
   .can_write = file_can_write,
   .can_extents = file_can_extents,
-  .can_multi_conn = file_can_multi_conn,
-  .can_fast_zero = file_can_fast_zero,
+  .can_multi_conn = always,
+  .can_fast_zero = always,
   .can_fua = file_can_fua,
   .pread = file_pread,
   .pwrite = file_pwrite,

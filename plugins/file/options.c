@@ -49,14 +49,14 @@ struct parameter {
   int (*set) (const struct parameter *p, const char *value);
   bool repeatable;
   enum needs needs;
-  enum source source;         /* for set_path and set_descriptor */
-  const char *choices[4];     /* of set_choice, by their values, then NULL */
-  int *number;                /* for set_choice and set_number */
-  uint64_t *size;             /* for set_size */
-  uint64_t least, most, unit; /* of a number or size */
-  const char *expected;       /* the same in words */
-  const char *value;          /* accepted last, or NULL; lives as long as
-                               * nbdkit */
+  enum source source;        /* for set_path and set_descriptor */
+  const char *choices[4];    /* of set_choice, by their values, then NULL */
+  int *number;               /* for set_choice and set_number */
+  uint64_t *size;            /* for set_number, instead */
+  int64_t least, most, unit; /* of a number or size; positive */
+  const char *expected;      /* the same in words */
+  const char *value;         /* accepted last, or NULL; lives as long as
+                              * nbdkit */
 };
 
 /* The parameters that the source and the mode were given with, or NULL. */
@@ -93,41 +93,25 @@ set_choice (const struct parameter *p, const char *value)
   return choice >= 0 ? 0 : -1;
 }
 
-/* Whether a number was parsed (n >= 0) and is in the range.  If not, an error
- * was reported.
- */
-static bool
-check_range (const struct parameter *p, const char *value, int64_t n)
-{
-  if (n >= 0 && (uint64_t) n >= p->least && (uint64_t) n <= p->most &&
-      n % p->unit == 0)
-    return true;
-  nbdkit_error ("%s=%s: must be %s", p->key, value, p->expected);
-  return false;
-}
-
-/* Also hexadecimal (0x) and octal (0), as everywhere in nbdkit. */
+/* Numbers may be hexadecimal (0x) and octal (0), as everywhere in nbdkit. */
 static int
 set_number (const struct parameter *p, const char *value)
 {
-  int n;
+  int64_t n = -1;
+  int small;
 
-  if (nbdkit_parse_int (p->key, value, &n) == -1)
-    n = -1;
-  if (!check_range (p, value, n))
+  if (p->size)
+    n = nbdkit_parse_size (value);
+  else if (nbdkit_parse_int (p->key, value, &small) == 0)
+    n = small;
+  if (n < p->least || n > p->most || n % p->unit != 0) {
+    nbdkit_error ("%s=%s: must be %s", p->key, value, p->expected);
     return -1;
-  *p->number = n;
-  return 0;
-}
-
-static int
-set_size (const struct parameter *p, const char *value)
-{
-  const int64_t size = nbdkit_parse_size (value);
-
-  if (!check_range (p, value, size))
-    return -1;
-  *p->size = size;
+  }
+  if (p->size)
+    *p->size = n;
+  else
+    *p->number = n;
   return 0;
 }
 
@@ -278,11 +262,11 @@ static struct parameter parameters[] = {
   { "cache-windows", set_number, .number = &options.cache_windows, .least = 1,
     .most = 1024, .unit = 1, .expected = "a number from 1 to 1024",
     .needs = EVICTION },
-  { "cache-window-size", set_size, .size = &options.cache_window_size,
+  { "cache-window-size", set_number, .size = &options.cache_window_size,
     .least = 64 * KiB, .most = GiB, .unit = 64 * KiB,
     .expected = "a size such as 512K or 1M: a multiple of 64K up to 1G",
     .needs = EVICTION },
-  { "cache-limit", set_size, .size = &options.cache_limit, .least = 256 * KiB,
+  { "cache-limit", set_number, .size = &options.cache_limit, .least = 256 * KiB,
     .most = INT64_MAX, .unit = 1,
     .expected = "a size of at least 256K, such as 64M", .needs = EVICTION },
   { "stats", set_stats, .repeatable = false },

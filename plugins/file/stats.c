@@ -326,13 +326,13 @@ write_when_asked (void *arg)
   }
 }
 
-void
+int
 stats_start (void)
 {
   int err;
 
   if (options.stats == NULL)
-    return;
+    return 0;
   started = true;
   /* Report now if the user of -u may not write it. */
   if (!is_log ())
@@ -345,6 +345,7 @@ stats_start (void)
                   "when nbdkit ends: %m",
                   options.stats);
   }
+  return 0;
 }
 
 /* The signal is ignored from here on, as its handler is about to be unloaded.

@@ -49,8 +49,10 @@ struct stats {
  */
 int stats_open (void);
 
-/* Start to answer SIGUSR1.  Must be called after nbdkit has forked. */
-void stats_start (void);
+/* Start to answer SIGUSR1.  Must be called after nbdkit has forked.  Returns 0,
+ * also if that is not possible: the log has the reason then.
+ */
+int stats_start (void);
 
 /* Return the statistics of the disk of this name, which stay until
  * stats_finish, or NULL if none are wanted or there is no memory for them.

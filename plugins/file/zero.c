@@ -202,34 +202,20 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   return 0;
 }
 
-/* The whole pages of a request: [from, to), and the rest of it, which is
- * written.  The kernel may take the end of a range for zeroes because it is a
- * hole on the disk, although the page cache has data whose writeback failed
- * (btrfs, Linux 6.18).
+/* Whole pages are changed by a method, and the rest is written.  The kernel may
+ * take the end of a range for zeroes because it is a hole on the disk, although
+ * the page cache has data whose writeback failed (btrfs, Linux 6.18).
  */
-struct pages {
-  uint64_t from, to;
-};
-
-static struct pages
-whole_pages (const struct connection *c, const struct request *rq)
-{
-  const uint64_t unit = unit_of (c), end = rq->offset + rq->count;
-  const struct pages p = { (rq->offset + unit - 1) / unit * unit,
-                           end / unit * unit };
-
-  return p.from < p.to ? p : (struct pages){ end, end };
-}
-
 static int
 carry_out (struct connection *c, const struct request *rq)
 {
-  const uint64_t end = rq->offset + rq->count;
-  struct pages p = whole_pages (c, rq);
+  const uint64_t unit = unit_of (c), end = rq->offset + rq->count;
+  uint64_t from = (rq->offset + unit - 1) / unit * unit;
+  uint64_t to = end / unit * unit;
   enum result r = DONE;
 
-  if (p.from < p.to)
-    r = climb (c, rq, p.from, p.to - p.from);
+  if (from < to)
+    r = climb (c, rq, from, to - from);
   if (r == FAILED)
     return -1;
   /* A hint: it may have no effect, and has none on partial pages of a block
@@ -241,36 +227,41 @@ carry_out (struct connection *c, const struct request *rq)
     errno = EOPNOTSUPP;
     return -1;
   }
-  if (r == NOT_DONE)
-    p.from = p.to = end;
-  if (write_zeroes (c, rq->offset, p.from - rq->offset) == -1)
+  if (r == NOT_DONE || from >= to)
+    from = to = end;
+  if (write_zeroes (c, rq->offset, from - rq->offset) == -1)
     return -1;
-  return write_zeroes (c, p.to, end - p.to);
+  return write_zeroes (c, to, end - to);
 }
 
 static int
-change (struct connection *c, const struct request *rq, bool fua)
+change (struct connection *c, const struct request *rq, uint32_t flags)
 {
   struct change change;
 
-  connection_change_begins (c, &change, fua);
+  connection_change_begins (c, &change, flags & NBDKIT_FLAG_FUA);
   return connection_change_ends (c, &change, carry_out (c, rq));
 }
 
 int
 zero_range (struct connection *c, uint32_t count, uint64_t offset,
-            bool may_trim, bool fast, bool fua)
+            uint32_t flags)
 {
-  const struct request rq = { offset, count, may_trim ? ZERO_AND_FREE : ZERO,
-                              fast };
+  const struct request rq = {
+    .offset = offset,
+    .count = count,
+    .purpose = flags & NBDKIT_FLAG_MAY_TRIM ? ZERO_AND_FREE : ZERO,
+    .fast = flags & NBDKIT_FLAG_FAST_ZERO,
+  };
 
-  return change (c, &rq, fua);
+  return change (c, &rq, flags);
 }
 
 int
-zero_trim (struct connection *c, uint32_t count, uint64_t offset, bool fua)
+zero_trim (struct connection *c, uint32_t count, uint64_t offset,
+           uint32_t flags)
 {
-  const struct request rq = { offset, count, TRIM, false };
+  const struct request rq = { offset, count, TRIM, .fast = false };
 
-  return change (c, &rq, fua);
+  return change (c, &rq, flags);
 }
