@@ -9,12 +9,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <search.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -145,26 +143,20 @@ open_for_evictor (struct disk *d, int fd)
   return own;
 }
 
-/* For statistics and the debug log. */
-static const char *
-reads_by (const struct disk *d)
-{
-  if (options.cache == CACHE_PRESERVE)
-    return "O_DIRECT";
-  return d->direct_is_exact ? "page cache (random reads: O_DIRECT)"
-                            : "page cache";
-}
-
 /* Returns 0 or -1, with d->evictor NULL where there is nothing to evict. */
 static int
 add_evictor (struct disk *d, int fd)
 {
+  /* For statistics and the debug log. */
+  const char *buffered = d->direct_is_exact
+                           ? "page cache (random reads: O_DIRECT)"
+                           : "page cache";
   const struct evictor_config config = {
     .windows = options.cache_windows,
     .window_size = options.cache_window_size,
     .read_ahead = device_read_ahead (d->id.dev),
     .preserve = options.cache == CACHE_PRESERVE,
-    .reads_by = reads_by (d),
+    .reads_by = options.cache == CACHE_PRESERVE ? "O_DIRECT" : buffered,
     .counters = stats_counters (d->stats),
     .pages = &d->pages,
     .errors = &d->errors,
@@ -191,14 +183,14 @@ add_evictor (struct disk *d, int fd)
  * client.
  */
 static void
-remember_unreported (struct disk *d)
+remember_unreported_locked (struct disk *d)
 {
   const int err = wberr_unreported (&d->errors);
   const char *then = "the next client's flush will fail";
 
   if (err == 0)
     return;
-  if (!unreported_add (&d->id, err))
+  if (!unreported_add_locked (&d->id, err))
     then =
       "too many such files to fail the next client's flush: check the data";
   errno = err;
@@ -272,7 +264,7 @@ find (const struct identity *id, struct disk *made)
   if (d && d != made)
     d->refs++;
   else if (d)
-    wberr_pending (&d->errors, unreported_take (id));
+    wberr_pending (&d->errors, unreported_take_locked (id));
   pthread_mutex_unlock (&registry_lock);
   return d;
 }
@@ -325,7 +317,7 @@ put (struct disk *d)
   if (done)
     d->refs--;
   if (done && last) {
-    remember_unreported (d);
+    remember_unreported_locked (d);
     tdelete (d, &registry, identity_order);
   }
   pthread_mutex_unlock (&registry_lock);

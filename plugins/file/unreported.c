@@ -7,7 +7,6 @@
 
 #include <config.h>
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -15,8 +14,7 @@
 
 #define MOST 64
 
-/* The lock guards all.  A slot without an error is free. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* A slot without an error is free. */
 static struct unreported {
   struct identity id;
   int err;
@@ -30,32 +28,31 @@ is_of (const struct unreported *u, const struct identity *id)
 }
 
 bool
-unreported_add (const struct identity *id, int err)
+unreported_add_locked (const struct identity *id, int err)
 {
-  struct unreported *u = all;
+  size_t i;
 
-  pthread_mutex_lock (&lock);
-  while (u < all + MOST && u->err)
-    u++;
-  if (u < all + MOST)
-    *u = (struct unreported){ *id, err };
-  pthread_mutex_unlock (&lock);
-  return u < all + MOST;
+  for (i = 0; i < MOST; i++) {
+    if (all[i].err == 0) {
+      all[i] = (struct unreported){ *id, err };
+      return true;
+    }
+  }
+  return false;
 }
 
 int
-unreported_take (const struct identity *id)
+unreported_take_locked (const struct identity *id)
 {
-  int err = 0;
   size_t i;
+  int err;
 
-  pthread_mutex_lock (&lock);
-  for (i = 0; i < MOST && err == 0; i++) {
+  for (i = 0; i < MOST; i++) {
     if (is_of (&all[i], id)) {
       err = all[i].err;
       all[i].err = 0;
+      return err;
     }
   }
-  pthread_mutex_unlock (&lock);
-  return err;
+  return 0;
 }
