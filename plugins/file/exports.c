@@ -273,22 +273,15 @@ name_export (const char *export_name, struct exported *e)
   return 0;
 }
 
-static int
-open_named (const char *export_name, bool readonly, struct exported *e)
+static void
+report (const struct exported *e)
 {
-  const char *why;
+  const char *why = explain (errno);
 
-  if (export_name && check_export_name (export_name, e->name) == -1)
-    return -1;
-  e->fd = open_source (export_name, readonly, e);
-  if (e->fd >= 0)
-    return 0;
-  why = explain (errno);
   if (why)
     nbdkit_error ("%s: %s", e->name, why);
   else
     nbdkit_error ("%s: opening: %m", e->name);
-  return -1;
 }
 
 int
@@ -303,8 +296,12 @@ exports_open (bool readonly, struct exported *e)
       return -1;
   }
   if (name_export (export_name, e) == 0 &&
-      open_named (export_name, readonly, e) == 0)
-    return 0;
+      (export_name == NULL || check_export_name (export_name, e->name) == 0)) {
+    e->fd = open_source (export_name, readonly, e);
+    if (e->fd >= 0)
+      return 0;
+    report (e);
+  }
   exports_free (e);
   return -1;
 }
