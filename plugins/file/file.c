@@ -7,7 +7,6 @@
 #include <config.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -168,9 +167,10 @@ file_can_fua (void *handle)
 static int
 counted (struct connection *c, enum stats_request what, uint32_t bytes, int r)
 {
-  stats_add_request (c->disk->stats, what, bytes);
-  if (r == -1)
-    counters_add (stats_counters (c->disk->stats), STATS_FAILED_REQUESTS, 1);
+  struct stats *s = c->disk->stats;
+
+  if (s)
+    stats_add_request (s, what, bytes, r == -1);
   return r;
 }
 

@@ -9,7 +9,6 @@
 #define FILE_STATS_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -62,15 +61,16 @@ struct stats *stats_of (const char *name);
 /* Write statistics a last time, if stats_start was called, and free them. */
 void stats_finish (void);
 
-/* Count a request of "bytes" bytes.  "s" may be NULL. */
+/* Count a request of "bytes" bytes. */
 static inline void
-stats_add_request (struct stats *s, enum stats_request what, uint32_t bytes)
+stats_add_request (struct stats *s, enum stats_request what, uint32_t bytes,
+                   bool failed)
 {
-  if (s == NULL)
-    return;
   counter_add (&s->requests[what].nr, 1);
   if (bytes > 0)
     counter_add (&s->requests[what].bytes, bytes);
+  if (failed)
+    counters_add (&s->counters, STATS_FAILED_REQUESTS, 1);
 }
 
 /* The counters of an evictor; NULL if "s" is. */
