@@ -59,6 +59,13 @@ void connection_free_all (void);
 uint32_t connection_chunk (const struct connection *c, uint32_t count,
                            uint64_t offset);
 
+/* Read count bytes at offset.  Short transfers are continued and EINTR is
+ * retried.  Returns 0, or -1 with nbdkit_error called and errno set (EIO at an
+ * unexpected end of the file).
+ */
+int connection_read (struct connection *c, void *buf, uint32_t count,
+                     uint64_t offset);
+
 /* Write count bytes at offset.  Short transfers are continued and EINTR is
  * retried.  Returns 0, or -1 with nbdkit_error called and errno set.  With
  * "fua" the write is on the disk when the call returns.

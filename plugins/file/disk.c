@@ -42,15 +42,11 @@ disk_size (const struct disk *d, int fd)
   struct stat st;
   uint64_t size;
 
-  if (d->id.is_block) {
-    if (ioctl (fd, BLKGETSIZE64, &size) == 0)
-      return size;
-    nbdkit_error ("%s: cannot get the size of the block device: %m", d->name);
-    return -1;
-  }
-  if (fstat (fd, &st) == 0)
+  if (d->id.is_block && ioctl (fd, BLKGETSIZE64, &size) == 0)
+    return size;
+  if (!d->id.is_block && fstat (fd, &st) == 0)
     return st.st_size;
-  nbdkit_error ("%s: fstat: %m", d->name);
+  nbdkit_error ("%s: the kernel does not report the size: %m", d->name);
   return -1;
 }
 

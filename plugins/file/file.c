@@ -16,7 +16,6 @@
 #include "extents.h"
 #include "eviction/throttle.h"
 #include "options.h"
-#include "reading.h"
 #include "stats.h"
 #include "zero.h"
 
@@ -114,9 +113,7 @@ file_block_size (void *handle, uint32_t *minimum, uint32_t *preferred,
   size = disk_size (c->disk, c->fd);
   if (size == -1)
     return -1;
-  *minimum = 1;
-  if (sector <= MAX_MINIMUM && size % sector == 0)
-    *minimum = sector;
+  *minimum = sector <= MAX_MINIMUM && size % sector == 0 ? sector : 1;
   *preferred = c->disk->preferred_io;
   *maximum = 0xffffffff;
   return 0;
@@ -179,7 +176,7 @@ file_pread (void *handle, void *buf, uint32_t count, uint64_t offset,
             uint32_t flags)
 {
   return counted (handle, STATS_READ, count,
-                  read_request (handle, buf, count, offset));
+                  connection_read (handle, buf, count, offset));
 }
 
 static int

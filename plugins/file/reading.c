@@ -16,9 +16,9 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "connection.h"
 #include "eviction/direct.h"
 #include "options.h"
-#include "reading.h"
 
 /* Past the page cache with "direct", else through it.  Returns 0, or -1 with
  * errno: ENODATA at an unexpected end.
@@ -56,10 +56,10 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
                   "being served?",
                   c->disk->name, count, offset);
     errno = EIO;
-    return -1;
   }
-  nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                c->disk->name, count, offset);
+  else
+    nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %m",
+                  c->disk->name, count, offset);
   return -1;
 }
 
@@ -218,7 +218,8 @@ read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 }
 
 int
-read_request (struct connection *c, void *buf, uint32_t count, uint64_t offset)
+connection_read (struct connection *c, void *buf, uint32_t count,
+                 uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
   const int64_t all = count;

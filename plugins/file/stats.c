@@ -29,7 +29,6 @@
 #include "escape.h"
 #include "options.h"
 #include "stats.h"
-#include "stats_format.h"
 #include "eviction/thread.h"
 
 /* Constant after stats_start. */
@@ -267,28 +266,22 @@ handle_signal (int sig)
   errno = err;
 }
 
-/* Called before the thread is started: another process that sees nbdkit's pid
- * file may send the signal earlier, and it would end nbdkit.
- */
-static void
-listen_to_signal (void)
+int
+stats_open (void)
 {
   const struct sigaction act = { .sa_handler = handle_signal,
                                  .sa_flags = SA_RESTART };
 
-  sem_init (&asked, 0, 0);
-  sigaction (SIGUSR1, &act, NULL);
-}
-
-/* Write a file once now, so that nbdkit does not start with a wrong name or
- * folder.
- */
-int
-stats_open (void)
-{
   if (options.stats == NULL)
     return 0;
-  listen_to_signal ();
+  /* Before the thread is started: another process that sees nbdkit's pid file
+   * may send the signal earlier, and it would end nbdkit.
+   */
+  sem_init (&asked, 0, 0);
+  sigaction (SIGUSR1, &act, NULL);
+  /* Write a file once now, so that nbdkit does not start with a wrong name or
+   * folder.
+   */
   return is_log () ? 0 : replace_file ();
 }
 

@@ -10,7 +10,9 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "eviction/counters.h"
 #include "options.h"
@@ -79,5 +81,19 @@ stats_counters (struct stats *s)
 {
   return s ? &s->counters : NULL;
 }
+
+/* ---- formats, see stats_format.c ---- */
+
+/* The first STATS_HEAD bytes of a file show whether it is statistics. */
+#define STATS_HEAD 64
+
+/* Write the statistics of the disks, a list from "first" on, to "out".  The
+ * caller checks the stream for errors.  Counters may change in the meantime.
+ */
+void stats_format (FILE *out, enum stats_format format,
+                   const struct stats *first);
+
+/* Whether a file that begins with this string is statistics, in any format. */
+bool stats_is_format (const char *head);
 
 #endif /* FILE_STATS_H */

@@ -14,7 +14,7 @@
 
 #include "escape.h"
 #include "options.h"
-#include "stats_format.h"
+#include "stats.h"
 
 /* The first bytes of each format, which show that a file may be replaced. */
 static const char *const heads[] = {

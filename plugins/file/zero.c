@@ -171,15 +171,6 @@ climb (struct connection *c, const struct request *rq, uint64_t offset,
 
 /* ---- a request ---- */
 
-/* Whole pages, which are whole sectors, too. */
-static uint64_t
-unit_of (const struct connection *c)
-{
-  const uint64_t page_size = sysconf (_SC_PAGESIZE);
-
-  return c->disk->sector_size > page_size ? c->disk->sector_size : page_size;
-}
-
 /* Never written, so all its pages are the kernel's zero page and take no
  * memory.
  */
@@ -209,7 +200,9 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 static int
 carry_out (struct connection *c, const struct request *rq)
 {
-  const uint64_t unit = unit_of (c), end = rq->offset + rq->count;
+  const uint64_t page = sysconf (_SC_PAGESIZE), sector = c->disk->sector_size;
+  const uint64_t unit = sector > page ? sector : page; /* powers of two */
+  const uint64_t end = rq->offset + rq->count;
   uint64_t from = (rq->offset + unit - 1) / unit * unit;
   uint64_t to = end / unit * unit;
   enum result r = DONE;
