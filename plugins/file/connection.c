@@ -142,7 +142,8 @@ connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
   return count < n ? count : n;
 }
 
-/* Returns how many bytes were written: if less than all, errno says why. */
+/* Returns the number of bytes written.  If it is less than all, errno is set.
+ */
 static uint32_t
 write_fully (struct connection *c, const char *buf, uint32_t count,
              uint64_t offset)

@@ -231,8 +231,9 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
   d->direct_is_exact = direct_is_exact (e->fd, magic);
   if (id->is_block)
     probe_block_device (d, e->fd);
-  /* FUSE asks its server, which has not got what is still dirty here if the
-   * writeback cache is on (virtiofs, too): data would be a hole (Linux 6.18).
+  /* FUSE passes SEEK_DATA to its server, which does not have the dirty pages of
+   * this machine if the writeback cache is on (virtiofs, too): data would be a
+   * hole (Linux 6.18).
    */
   d->can_seek_hole = !id->is_block && magic != FUSE_SUPER_MAGIC &&
                      knows_seek_hole (d, e->fd);
@@ -285,7 +286,7 @@ disk_get (const struct exported *e)
   if (d)
     return d;
 
-  /* Made without the lock, as it asks the kernel many things.  If another
+  /* Make it without the lock, as the system calls may block.  If another
    * connection makes the same disk in the meantime, the first to register wins.
    */
   made = disk_new (e, &id, magic);

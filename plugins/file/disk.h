@@ -20,8 +20,8 @@
 #include "stats.h"
 #include "eviction/wberr.h"
 
-/* All fields are constant once disk_get has returned the disk, except
- * those said to be otherwise.
+/* All fields are constant once disk_get has returned the disk, except where a
+ * comment or an atomic type says otherwise.
  */
 struct disk {
   struct identity id; /* the first field: the registry compares it */
@@ -35,8 +35,8 @@ struct disk {
   bool rotational;
   bool can_seek_hole; /* lseek knows SEEK_DATA and SEEK_HOLE */
 
-  /* Methods of zero.c to which the kernel has answered that it does not
-   * support them here, a bit for each.
+  /* Methods of zero.c that the kernel does not support for this disk: a bit for
+   * each.  It is set by the first request that gets EOPNOTSUPP.
    */
   atomic_uint unsupported_methods;
 

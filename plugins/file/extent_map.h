@@ -2,8 +2,8 @@
  * that block status does not walk them again.
  *
  * SEEK_DATA and SEEK_HOLE look at all that is between where they start and
- * what they find, on tmpfs page by page.  A client asks about a disk in pieces,
- * so a run would be walked from each of its pieces to its end: quadratic.
+ * what they find, on tmpfs page by page.  A client queries a disk in pieces, so
+ * the kernel would walk a run from each of its pieces to its end: quadratic.
  *
  * Promise: block status takes time linear in the number of extents.  Without
  * the map, 8 GiB allocated on tmpfs take 2.0 s instead of 0.05 (Linux 6.18).
@@ -60,7 +60,7 @@ void extent_map_change_begins (struct extent_map *m);
 void extent_map_change_ends (struct extent_map *m);
 
 /* The state of the file now.  "fd" is any descriptor of it.  To be called
- * before the kernel is asked about its extents.  Returns 0, or -1 with errno
+ * before the kernel is queried for its extents.  Returns 0, or -1 with errno
  * from fstat.
  */
 int extent_map_look (struct extent_map *m, int fd, struct file_state *now);
@@ -73,8 +73,8 @@ enum run_kind extent_map_find (struct extent_map *m,
                                uint64_t *end);
 
 /* Remember that [offset, end) is a run of this kind, if it is long; the kernel
- * said so after "now".  If there is no room for one more, all others are
- * forgotten, and if there is no memory, this one is.
+ * reported it after "now".  If there is no room for one more, the map forgets
+ * all runs that it has; without memory, it does not remember this one.
  */
 void extent_map_add (struct extent_map *m, const struct file_state *now,
                      enum run_kind kind, uint64_t offset, uint64_t end);

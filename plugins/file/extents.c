@@ -30,7 +30,7 @@ min (uint64_t a, uint64_t b)
 
 /* ---- runs, by the kernel ---- */
 
-/* lseek with SEEK_DATA or SEEK_HOLE.  Returns "none" where the kernel says
+/* lseek with SEEK_DATA or SEEK_HOLE.  Returns "none" where the kernel returns
  * ENXIO, because nothing of that kind follows, or -1 with nbdkit_error called
  * and errno set.  It moves the description's position, which nothing here uses,
  * so threads need no lock.

@@ -15,9 +15,9 @@
 struct nbdkit_extents;
 
 /* Add the extents of [offset, offset+count) to "extents", or only the
- * first of them with "one".  A hole is said only where the kernel says
- * so at the time of the call.  Needs disk->can_seek_hole.  Returns 0, or
- * -1 with nbdkit_error called and errno set.
+ * first of them with "one".  A hole is reported only where the kernel
+ * reports it at the time of the call.  Needs disk->can_seek_hole.  Returns 0,
+ * or -1 with nbdkit_error called and errno set.
  */
 int extents_query (struct connection *c, uint32_t count, uint64_t offset,
                    bool one, struct nbdkit_extents *extents);

@@ -143,8 +143,8 @@ file_can_extents (void *handle)
   return c->disk->can_seek_hole;
 }
 
-/* Several connections: a flush on one covers what all others have written.
- * Fast zeroes: a request that would not be fast is refused.
+/* For .can_multi_conn: a flush on one connection covers the writes of all.  For
+ * .can_fast_zero: a request that would not be fast fails with EOPNOTSUPP.
  */
 static int
 always (void *handle)

@@ -12,7 +12,7 @@
 
 #include "resolve.h"
 
-/* The parameter that says what to serve. */
+/* The parameter that names what to serve. */
 enum source {
   SOURCE_NOT_GIVEN,
   SOURCE_FILE,  /* file=: one file, by name */

@@ -70,8 +70,8 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
  */
 #define COMPRESSED_UNIT (128 * 1024)
 
-/* A direct read brought pages in, or another process did at that moment.  The
- * second time it was the direct read.
+/* Report that direct reads bring pages in.  The first time, another process may
+ * have read the pages at that moment.
  */
 static void
 log_leak (struct disk *d)
@@ -84,25 +84,25 @@ log_leak (struct disk *d)
                   d->name);
 }
 
-/* Read a range, dropping the pages that come into memory and were not there
- * before.
+/* Read a range and drop the pages that were not resident before, with a window
+ * of reads.
  */
 static int
-read_claimed (struct connection *c, char *buf, uint32_t count, uint64_t offset,
-              bool direct)
+read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
+               bool direct)
 {
   const uint64_t unit = direct ? COMPRESSED_UNIT : 1;
   const uint64_t start = offset / unit * unit;
   const uint64_t end = (offset + count + unit - 1) / unit * unit;
   struct evictor *ev = c->disk->evictor;
-  struct extent_set ours;
+  struct extent_set own;
   int r, err;
 
-  evictor_read_begins (ev, &ours, start, end - start);
+  evictor_read_begins (ev, &own, start, end - start);
   r = direct ? read_all (c, buf, count, offset, true)
              : read_fully (c, buf, count, offset);
   err = errno;
-  if (evictor_read_ends (ev, &ours) && direct)
+  if (evictor_read_ends (ev, &own) && direct)
     log_leak (c->disk);
   errno = err;
   return r;
@@ -121,8 +121,8 @@ read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
   if (c->disk->direct_is_exact)
     r = read_all (c, buf, count, offset, true);
   else
-    r = read_claimed (c, buf, count, offset, true);
-  return r == 0 ? 0 : read_claimed (c, buf, count, offset, false);
+    r = read_and_drop (c, buf, count, offset, true);
+  return r == 0 ? 0 : read_and_drop (c, buf, count, offset, false);
 }
 
 /* Past the page cache, except for pages that may be newer than the disk. */
@@ -138,7 +138,7 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
     if (!evictor_has_newer (c->disk->evictor, offset, &n))
       r = read_direct (c, buf, n, offset);
     else
-      r = read_claimed (c, buf, n, offset, false);
+      r = read_and_drop (c, buf, n, offset, false);
     buf += n;
     count -= n;
     offset += n;

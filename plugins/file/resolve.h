@@ -16,8 +16,8 @@ enum symlinks {
 };
 
 /* As openat(2) with O_CLOEXEC and O_NOCTTY, and no file is ever created.
- * A path in no folder (dirfd AT_FDCWD) was given by whoever runs the
- * server, and may lead anywhere; a name in a folder is given by a client.
+ * The command line gives a path in no folder (dirfd AT_FDCWD), which may lead
+ * anywhere; a client gives a name in a folder.
  * openat2(2) does the checking in the kernel, in one step with the
  * opening, so that nobody can swap what was checked.
  *

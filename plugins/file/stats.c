@@ -35,7 +35,7 @@
 static bool started, listening;
 static pthread_t thread;
 
-static sem_t asked; /* posted by the handler, and to end the thread */
+static sem_t requested; /* posted by the handler, and to end the thread */
 static atomic_bool finishing;
 
 /* A list sorted by name.  Disks are only added, which needs the lock, so that
@@ -262,7 +262,7 @@ handle_signal (int sig)
 {
   int err = errno;
 
-  sem_post (&asked);
+  sem_post (&requested);
   errno = err;
 }
 
@@ -277,7 +277,7 @@ stats_open (void)
   /* Before the thread is started: another process that sees nbdkit's pid file
    * may send the signal earlier, and it would end nbdkit.
    */
-  sem_init (&asked, 0, 0);
+  sem_init (&requested, 0, 0);
   sigaction (SIGUSR1, &act, NULL);
   /* Write a file once now, so that nbdkit does not start with a wrong name or
    * folder.
@@ -287,23 +287,23 @@ stats_open (void)
 
 /* Wait for a signal, or until *next, which is then moved on by the interval. */
 static void
-wait_until_asked (struct timespec *next)
+wait_until_requested (struct timespec *next)
 {
   if (options.stats_interval == 0)
-    sem_wait (&asked);
+    sem_wait (&requested);
   /* Skip intervals that passed while a file was written. */
-  else if (sem_clockwait (&asked, CLOCK_MONOTONIC, next) == -1 &&
+  else if (sem_clockwait (&requested, CLOCK_MONOTONIC, next) == -1 &&
            errno == ETIMEDOUT)
     do
       next->tv_sec += options.stats_interval;
     while (next->tv_sec < (time_t) seconds_now ());
   /* One file answers all signals that came before it. */
-  while (sem_trywait (&asked) == 0)
+  while (sem_trywait (&requested) == 0)
     ;
 }
 
 static void *
-write_when_asked (void *arg)
+write_when_requested (void *arg)
 {
   struct timespec next;
 
@@ -311,7 +311,7 @@ write_when_asked (void *arg)
   clock_gettime (CLOCK_MONOTONIC, &next);
   next.tv_sec += options.stats_interval;
   while (true) {
-    wait_until_asked (&next);
+    wait_until_requested (&next);
     if (atomic_load (&finishing))
       return NULL;
     write_all ();
@@ -329,7 +329,7 @@ stats_start (void)
   /* Report now if the user of -u may not write it. */
   if (!is_log ())
     replace_file ();
-  err = thread_start (&thread, write_when_asked, NULL);
+  err = thread_start (&thread, write_when_requested, NULL);
   listening = err == 0;
   if (err) {
     errno = err;
@@ -351,7 +351,7 @@ stats_finish (void)
     signal (SIGUSR1, SIG_IGN);
   if (listening) {
     atomic_store (&finishing, true);
-    sem_post (&asked);
+    sem_post (&requested);
     pthread_join (thread, NULL);
   }
   if (started)

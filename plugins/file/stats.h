@@ -31,7 +31,7 @@ enum stats_request {
 
 struct stats_requests {
   _Atomic uint64_t nr;
-  _Atomic uint64_t bytes; /* asked for */
+  _Atomic uint64_t bytes; /* requested */
 };
 
 /* Counters of all disks that had this name since the server started. */
@@ -50,8 +50,8 @@ struct stats {
  */
 int stats_open (void);
 
-/* Start to answer SIGUSR1.  Must be called after nbdkit has forked.  Returns 0,
- * also if that is not possible: the log has the reason then.
+/* Start to write on SIGUSR1.  Must be called after nbdkit has forked.  Returns
+ * 0, also if that is not possible: the log has the reason then.
  */
 int stats_start (void);
 

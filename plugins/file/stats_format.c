@@ -60,7 +60,7 @@ struct row {
     AT (counters.nr[what]), unit, text, json, metric, help, NULL               \
   }
 
-/* A row for requests, and a row for the bytes that they asked for. */
+/* A row for requests, and a row for their bytes. */
 #define REQUESTS(what, text, json, operation)                                  \
   {                                                                            \
     AT (requests[what].nr), NUMBER, text, json, "requests",                    \

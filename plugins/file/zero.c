@@ -43,7 +43,7 @@ allocate (int fd, int mode, uint64_t offset, uint64_t count)
   return r;
 }
 
-/* What a request asks for, and what a method is good for. */
+/* What a request needs, and what a method does. */
 enum purpose { TRIM = 1, ZERO_AND_FREE = 2, ZERO = 4 };
 
 /* A request to zero or trim. */
@@ -137,8 +137,8 @@ enum result { DONE, NOT_DONE, FAILED };
  * FAILED: with nbdkit_error called and errno set.
  */
 static enum result
-climb (struct connection *c, const struct request *rq, uint64_t offset,
-       uint64_t count)
+use_methods (struct connection *c, const struct request *rq, uint64_t offset,
+             uint64_t count)
 {
   struct disk *d = c->disk;
   const wberr_mark begun = wberr_now (&d->errors);
@@ -208,7 +208,7 @@ carry_out (struct connection *c, const struct request *rq)
   enum result r = DONE;
 
   if (from < to)
-    r = climb (c, rq, from, to - from);
+    r = use_methods (c, rq, from, to - from);
   if (r == FAILED)
     return -1;
   /* A hint: it may have no effect, and has none on partial pages of a block
