@@ -131,6 +131,9 @@ for file in "$tmp/file" "$tmp/many-1"; do
   "$watch" --once --plot "$tmp/once.svg" "$file" >/dev/null 2>"$tmp/err" ||
     fail '--once --plot'
   [ ! -s "$tmp/err" ] || fail "--once --plot warns: $(<"$tmp/err")"
+  # Each point is also in the key.
+  [ "$(grep -c '<use .*translate(' "$tmp/once.svg")" -ge 2 ] ||
+    fail '--once --plot draws nothing'
 done
 
 # A file that is deleted while it is watched is marked.

@@ -51,6 +51,26 @@ grep -q 'width="900" height="420"' "$tmp/plot.svg" ||
   fail "the plot: $(head -n 5 "$tmp/plot.svg")"
 grep -q 'out.img: 0.0 MiB left' "$tmp/plot.svg" || fail 'the plot: what is left?'
 
+# labels FILE.svg: those of the y axis are different, and do not overlap.
+labels ()
+{
+  sed -n '/text-anchor="end"/ { N
+      s/.*translate([0-9.]*,\([0-9.]*\)).*<text>\([0-9.]*\)<.*/\1 \2/p }' \
+    "$1" >"$tmp/labels"
+  [ "$(wc -l <"$tmp/labels")" -gt 2 ] || fail "no labels: $(<"$tmp/labels")"
+  [ -z "$(cut -d' ' -f 2 "$tmp/labels" | sort | uniq -d)" ] ||
+    fail "equal labels: $(<"$tmp/labels")"
+  awk 'NR > 1 && last - $1 < 16 { exit 1 } { last = $1 }' "$tmp/labels" ||
+    fail "labels overlap: $(<"$tmp/labels")"
+}
+
+labels "$tmp/plot.svg"
+# An axis of less than 5 MiB.
+head -c 1M "$tmp/in" >"$tmp/small"
+verify 0 --max-pages 256 --plot "$tmp/small.svg" --file "$tmp/small" \
+  -- cat "$tmp/small"
+labels "$tmp/small.svg"
+
 verify 1 --settle 0 -- nbdcopy -- "$tmp/in" "${ours[@]}" "]"
 grep -q 'more than 0 pages left' "$tmp/out" || fail 'what is wrong?'
 grep -q '16384 *64\.0 *more than' "$tmp/out" || fail 'how many MiB are left?'
@@ -106,13 +126,28 @@ refused 2 'unrecognized arguments: --no-such' --no-such -- true
 
 # A machine without nbdkit.
 mkdir "$tmp/bin"
-ln -s "$(command -v cachestats)" "$tmp/bin"
-for command in '' '-- nbdcopy in [ nbdkit file out ]'; do
+ln -s "$(command -v cachestats)" "$(command -v nbdcopy)" "$tmp/bin"
+for command in '' '-- nbdcopy in [ nbdkit file out ]' \
+  '--which -- nbdcopy in [ nbdkit file out ]'; do
   # shellcheck disable=SC2086
   PATH=$tmp/bin "$srcdir/../scripts/verify-cache" $command 2>"$tmp/err" &&
     fail 'verified without nbdkit'
   grep -q ': nbdkit is not installed' "$tmp/err" || fail "$(<"$tmp/err")"
 done
+
+# A file of another user, whose pages the kernel does not report.
+else=(setpriv --reuid=65534 --regid=65534 --clear-groups
+  "$srcdir/../scripts/verify-cache")
+# A user who cannot read the source folder cannot run it.
+if [ "$(id -u)" = 0 ] && "${else[@]}" --help >/dev/null 2>&1; then
+  chmod go+x "$tmp"
+  chmod 644 "$tmp/in"
+  "${else[@]}" --file "$tmp/in" -- true 2>"$tmp/err" &&
+    fail 'verified a file of another user'
+  grep -q ": $tmp/in: only the owner, users who may write" "$tmp/err" ||
+    fail "another user: $(<"$tmp/err")"
+  chmod go-x "$tmp"
+fi
 
 verify 0 --size 32M --dir "$tmp" --build-dir "$(dirname "$NBDKIT")" \
   --json "$tmp/json" --plot "$tmp/plot.svg"
