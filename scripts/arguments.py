@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"
 
 # Characters for which is_printable() of plugins/file/escape.c returns false,
 # bytes that are not UTF-8, and the backslash.

@@ -14,7 +14,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
-image_name=registry.example/nbdkit-windowed-file:0.1.0
+# The name that the example has, with the version.
+image_name=$(sed -n 's/^ *image: *//p' \
+  "$top/examples/kubernetes/convert-job.yaml")
 pause_name=registry.example/pause:1
 
 # quietly WHAT COMMAND...: its output goes to a log that is told of if it fails.

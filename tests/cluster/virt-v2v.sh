@@ -1,5 +1,5 @@
 # A conversion by virt-v2v in a pod: its image, a guest to convert, and the pod.
-# Sourced by the cases of Kubernetes, after kubernetes.sh, and by
+# Sourced by the cases of Kubernetes, after setup.sh and kubernetes.sh, and by
 # scripts/test-cluster, which makes the first two if the case is asked for.
 #
 #   $built/image/virt-v2v.tar     an archive of the image
@@ -9,7 +9,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
-v2v_name=registry.example/virt-v2v-windowed:0.1.0
+v2v_name=registry.example/virt-v2v-windowed:${image_name##*:}
 guest_mib=3072 guest_files=8 guest_file_mib=64
 
 # libguestfs's machine has 512 MiB.  Without KVM qemu also keeps what it has

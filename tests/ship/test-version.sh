@@ -30,13 +30,15 @@ says "the spec" "$version" \
 # Without Python, which a build of the package does not need.
 says "scripts/arguments.py" "$version" \
   sed -n 's/^VERSION = "\(.*\)"/\1/p' "$top/scripts/arguments.py"
-# Names of images are the examples', and what runs the examples.
+# The images of the examples.  The tests of the examples read the names there.
 tags ()
 {
   grep -rhoE 'windowed(-file)?:[0-9]+[.][0-9]+[.][0-9]+' \
-    "$top/examples" "$top/tests/cluster" | sed 's/.*://' | sort -u
+    "$top/examples" | sed 's/.*://' | sort -u
 }
 says "tags of images in the examples" "$version" tags
 [ "$(tags | wc -l)" = 1 ] || fail "tags of images: $(tags | xargs)"
+! grep -rnE 'windowed(-file)?:[0-9]+[.][0-9]' "$top/tests/cluster" ||
+  fail 'a tag of an image, which should be read from the examples'
 ! grep -rnF "$version" "$top/README.md" "$top/docs"/*.md ||
   fail 'a command or sentence with the version, which ages, see above'
