@@ -40,8 +40,8 @@ def escaped(name):
 
 
 def no_place(path):
-    """The reason why no file can be made at this path, or None.  For checks
-    before the work whose result would be lost."""
+    """The reason why no file can be made at this path, or None.  Checked before
+    the work, or its result would be lost."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         return f"there is no folder {folder}"

@@ -1,7 +1,7 @@
 # Fresh Debian systems in folders, made from the repositories that this
-# machine's apt uses, in namespaces that take all that is mounted and started
-# there with them when they end.
-# Sourced after common.sh, whose $top it uses.
+# machine's apt uses.  They run in namespaces: all mounts and processes there
+# end with the namespaces.
+# Sourced after common.sh, which sets $top.
 # shellcheck shell=bash disable=SC2154
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
@@ -16,9 +16,10 @@ running_suite ()
   echo "${VERSION_CODENAME:-}"
 )
 
-# in_namespaces COMMAND...: a script that sources this, too, and finds $work set,
-# a folder that goes away afterwards.  The status is the command's.  When this
-# process is told to end, all of them are, and have half a minute for that.
+# in_namespaces COMMAND...: run a script that sources this file, too.  The
+# script finds $work set, a folder that is removed afterwards.  Returns the
+# status of the command.  A signal that ends this process also ends the command,
+# which has 30 seconds to clean up.
 in_namespaces ()
 {
   local folder=${TMPDIR:-/var/tmp} status=0
@@ -39,7 +40,8 @@ in_namespaces ()
   return "$status"
 }
 
-# unshare itself does not hear TERM; what it runs does, and then it ends.
+# unshare(1) ignores SIGTERM.  Its command does not, and unshare ends with the
+# command.
 end_namespaces ()
 {
   local status=$? i device file command
@@ -63,8 +65,9 @@ end_namespaces ()
   exit "$status"
 }
 
-# The first process of the namespace takes all others with it when it ends.  If
-# something went wrong, such as being told to end, they may still be tidying up.
+# When the first process of the namespace ends, the kernel kills all other
+# processes there.  After a failure or a signal these may still be cleaning up,
+# so wait for them, for 20 seconds at most.
 let_others_end ()
 {
   local status=$? i others
@@ -108,7 +111,7 @@ apt_settings ()
 }
 
 # make_chroot SUITE FOLDER [PACKAGE...]: Debian's essential packages, apt, and
-# these.  It is rather fast than able to survive a power cut.
+# these.  dpkg does not sync the files, which is faster.
 make_chroot ()
 {
   local suite=$1 root=$2 certificates
@@ -135,8 +138,9 @@ make_chroot ()
   in_chroot "$root" apt-get -qq update
 }
 
-# mount_chroot FOLDER: until the namespace ends.  It is a mount itself, or those
-# in it could not have namespaces of their own.
+# mount_chroot FOLDER: mount /proc, /sys and /dev until the namespace ends.  The
+# folder becomes a mount point, because a process whose root is no mount point
+# cannot make a mount namespace of its own.
 mount_chroot ()
 {
   mount --bind "$1" "$1"
@@ -145,8 +149,9 @@ mount_chroot ()
   mount --rbind /dev "$1/dev"
 }
 
-# in_chroot FOLDER COMMAND...: as root; as_builder: as a plain user.  Of the
-# environment, only what leads to the network.
+# in_chroot FOLDER COMMAND...: as root; as_builder: as a plain user.  The
+# command gets the variables of the proxies and CI, and no others of this
+# environment.
 in_chroot ()
 {
   enter 0:0 /root "$@"
@@ -169,9 +174,9 @@ enter ()
     DEBIAN_FRONTEND=noninteractive "${passed[@]}" "${@:4}"
 }
 
-# copy_tree FOLDER WORK: the sources as they are here, committed or not, without
-# what was built, and without the folder WORK that FOLDER is in: where that is
-# in the tree, the copy would have itself in it, for ever.
+# copy_tree FOLDER WORK: copy the sources as they are here, committed or not,
+# without what was built.  WORK, the folder that FOLDER is in, is left out: if
+# WORK is in the tree, the copy would contain itself.
 copy_tree ()
 {
   local work=${2#"$top"/}

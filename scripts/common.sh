@@ -1,4 +1,4 @@
-# What the scripts share: how they speak, and how they build.
+# What the scripts share: messages, work folders, and the build.
 # shellcheck shell=bash
 
 set -euo pipefail
@@ -6,7 +6,7 @@ set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 name=${0##*/}
 export LC_ALL=C.UTF-8
-# mkfs and others are there, where not everybody's PATH leads.
+# mkfs and others are in folders that a user's PATH may lack.
 PATH=$PATH:/usr/sbin:/sbin
 
 step ()
@@ -20,15 +20,15 @@ die ()
   exit 1
 }
 
-# bad_usage MESSAGE: status 2 tells a wrong command line from a failure.
+# bad_usage MESSAGE: end with status 2, which means a wrong command line.
 bad_usage ()
 {
   echo "$name: $*; see $name --help" >&2
   exit 2
 }
 
-# make_work_folder NAME MIB: makes $work in TMPDIR, on a disk with MIB MiB free.
-# It is removed when the script ends.
+# make_work_folder NAME MIB: make the folder $work in TMPDIR, on a disk with MIB
+# MiB free.  The folder is removed when the script ends.
 make_work_folder ()
 {
   local folder=${TMPDIR:-/var/tmp} free type
@@ -47,8 +47,8 @@ make_work_folder ()
   trap 'exit 143' TERM
 }
 
-# stock_plugin: the file plugin that came with nbdkit, by its path; our package
-# sets it aside.
+# stock_plugin: print the path of the file plugin that came with nbdkit.  While
+# this project's package is installed, the stock plugin has another name.
 stock_plugin ()
 {
   local folder plugin about
@@ -62,12 +62,13 @@ stock_plugin ()
       return
     fi
   done
-  die "no stock plugin to compare with: all in $folder are ours"
+  die "$folder: no stock plugin to compare with, only this one;" \
+    "reinstall the package of nbdkit that has the file plugin"
 }
 
-# logged LOG COMMAND...: its output goes to LOG, its status to $status.  Not to
-# be called where the status of "logged" itself is asked for (if, ||, &&), for
-# there the shell forgets about errexit.
+# logged LOG COMMAND...: run the command with its output in LOG and its status
+# in $status.  Do not call it as a condition (if, ||, &&): bash ignores errexit
+# there.
 logged ()
 {
   local log=$1
@@ -80,8 +81,8 @@ logged ()
   set -e
 }
 
-# build FOLDER CONFIGURE-OPTION...: build there, out of tree.  A folder that
-# was configured with the same options before is re-used.
+# build FOLDER CONFIGURE-OPTION...: build in this folder.  A folder that was
+# configured with the same options is not configured again.
 build ()
 (
   [ ! -e "$top/config.status" ] ||

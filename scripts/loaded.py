@@ -41,7 +41,7 @@ def _read(pid, name):
 
 
 def descendants(pid):
-    """The process ids of a process's children, and of theirs."""
+    """The process ids of all descendants of a process."""
     found = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -51,8 +51,9 @@ def descendants(pid):
 
 
 def who_is(pid, span, path):
-    """Whose plugin is mapped there.  /proc/PID/map_files also leads to a file
-    that was replaced, and is for root only."""
+    """Which plugin is mapped there: ours, stock or unknown.
+    /proc/PID/map_files has the file even if it was replaced, but is readable
+    only by root."""
     for file in (f"/proc/{pid}/map_files/{span}", f"/proc/{pid}/root{path}"):
         with contextlib.suppress(OSError), open(file, "rb") as f:
             return "ours" if OURS in f.read() else "stock"
@@ -60,7 +61,7 @@ def who_is(pid, span, path):
 
 
 def loaded_by(pid):
-    """What this process has loaded and serves, or None."""
+    """The file plugin with which this process serves, or None."""
     with contextlib.suppress(OSError):
         command = _read(pid, "cmdline").decode(errors="replace").split("\0")
         found = PLUGIN.search(os.fsdecode(_read(pid, "maps")))
@@ -71,8 +72,8 @@ def loaded_by(pid):
 
 
 class Watch(threading.Thread):
-    """Looks at this process's descendants again and again, until it is
-    stopped.  A server that lives for less than "interval" can be missed."""
+    """Looks at this process's descendants every "interval" seconds until it is
+    stopped.  A server that lives for less than that can be missed."""
 
     def __init__(self, interval=0.01):
         super().__init__()
@@ -93,8 +94,8 @@ class Watch(threading.Thread):
             self.look()
 
     def who(self):
-        """Whose plugins these were: ours, stock, both, or nothing if there
-        was no server."""
+        """Which plugins the servers had loaded: ours, stock, both, or nothing
+        if there was no server."""
         return " and ".join(sorted({s.who for s in self.servers.values()}))
 
     def __enter__(self):

@@ -70,7 +70,7 @@ class File:
         return os.fstat(self.fd).st_nlink == 0
 
     def counts(self):
-        """What is in the page cache now."""
+        """Count what the page cache holds now."""
         size = os.lseek(self.fd, 0, os.SEEK_END)
         if not self.use_mincore:
             try:

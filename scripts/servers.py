@@ -16,13 +16,13 @@ OURS = "file_windowed=yes"
 
 
 class Failure(Exception):
-    """Something that has to be there is not, or did not work."""
+    """Something that is needed is missing or has failed."""
 
 
 # ---- plugins
 
 def about(nbdkit, plugin):
-    """What nbdkit says of a plugin, or nothing if it has none."""
+    """The output of --dump-plugin, or nothing if nbdkit lacks this plugin."""
     with contextlib.suppress(OSError):
         return subprocess.run([nbdkit, plugin, "--dump-plugin"], text=True,
                               check=False, stdin=subprocess.DEVNULL,
@@ -31,8 +31,8 @@ def about(nbdkit, plugin):
 
 
 def ours(build_dir):
-    """The beginning of a command line that serves with our plugin: the one
-    that was built there, or if there is none, the one that is installed."""
+    """The beginning of a command line that serves with this project's plugin:
+    the one that was built there, or otherwise the installed one."""
     for nbdkit in (os.path.join(build_dir, "nbdkit"), "nbdkit"):
         if OURS in about(nbdkit, "file"):
             return nbdkit, "file"
@@ -49,11 +49,11 @@ def built(build_dir):
 
 
 def stock():
-    """The same with the plugin that came with nbdkit, which our package sets
-    aside; or None if there is none."""
+    """The same with the plugin that came with nbdkit, or None if there is none.
+    While this project's package is installed it is called stock-file."""
     for plugin in ("stock-file", "file"):
-        told = about("nbdkit", plugin)
-        if "name=file\n" in told and OURS not in told:
+        text = about("nbdkit", plugin)
+        if "name=file\n" in text and OURS not in text:
             return "nbdkit", plugin
     return None
 
@@ -76,8 +76,8 @@ def names_plugin(word):
 # ---- servers
 
 def listens(sock):
-    """Whether somebody listens on this Unix socket.  Its file is there a bit
-    before; and asking by connecting would be a client more."""
+    """Whether a process listens on this Unix socket.  The file exists earlier,
+    and a connection would count as a client."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
         next(f)
         return any(len(words) == 8 and words[7] == sock
@@ -87,8 +87,8 @@ def listens(sock):
 
 
 class Server:
-    """A process that serves on a Unix socket, from when it listens until it is
-    stopped, by its process id."""
+    """A server on a Unix socket.  It listens when the constructor returns, and
+    is stopped by its process id."""
 
     def __init__(self, command, sock):
         self.sock = sock
@@ -124,8 +124,8 @@ class Server:
 # ---- the page cache
 
 class Watch(threading.Thread):
-    """Counts the resident pages of files again and again, until it is stopped.
-    They need not be there from the beginning."""
+    """Counts the resident pages of files every "interval" seconds until it is
+    stopped.  A file may appear later."""
 
     def __init__(self, paths, interval=0.01):
         super().__init__()

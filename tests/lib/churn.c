@@ -1,13 +1,12 @@
-/* Connections that come and go at random: threads that each open an export,
- * write and read a part that is theirs alone, and leave, with or without
- * saying so.
+/* Connections that open and close at random.  Each thread opens an export,
+ * writes and reads its own part of it, and disconnects, with or without
+ * NBD_CMD_DISC.
  *
  *   churn SECONDS THREADS SOCKET EXPORT...
  *
- * They go on for so long, and until there were 100 connections.
- *
- * Each export is of THREADS times 1 MiB at least, and holds zeroes at first.
- * Prints how many connections there were.
+ * The threads run for SECONDS, and until there were 100 connections.  Each
+ * export has at least THREADS times 1 MiB, and holds zeroes at first.  Prints
+ * the number of connections.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -70,10 +70,9 @@ need_root ()
   [ "$(id -u)" = 0 ] || lacks "needs root"
 }
 
-# alive PID: a process that this script began still runs.  A number alone says
-# little: there may be only 32,768, which a busy machine uses up in minutes, and
-# then one that has ended is somebody else's.  So it is a child of this script,
-# or has got its environment.
+# alive PID: a process that this script started still runs.  The number alone
+# proves little, because a busy machine reuses it within minutes.  So the
+# process must be a child of this script or have its environment.
 alive ()
 {
   local line state parent
@@ -86,14 +85,14 @@ alive ()
     grep -qsF "WINDOWED_TEST=$own_pid/$tmp" "/proc/$1/environ"
 }
 
-# send SIGNAL PID: if it still runs.  It may end just then.
+# send SIGNAL PID: if the process still runs.  It may end at this moment.
 send ()
 {
   gone "$2" || kill -s "$1" "$2" 2>/dev/null || gone "$2"
 }
 
-# waits_where PID: of a program that does not end, what each thread waits for:
-# a disk that is slow, or something that will never come?
+# waits_where PID: print what each thread of a program waits for, which shows a
+# slow disk or a deadlock.
 waits_where ()
 {
   local task
@@ -104,9 +103,9 @@ waits_where ()
   done >&2
 }
 
-# eventually SECONDS COMMAND...: try it every 20 ms until it succeeds.  That is
-# how long it may take on an idle machine; ten times as long is waited, since a
-# test proves that something happens, and not how soon.
+# eventually SECONDS COMMAND...: try the command every 20 ms until it succeeds.
+# SECONDS is the limit on an idle machine.  The function waits ten times as
+# long, because a test proves that something happens, not how soon.
 eventually ()
 {
   local end=$((${EPOCHREALTIME//[.,]/} + $1 * 10000000))
@@ -123,15 +122,15 @@ gone ()
   ! alive "$1"
 }
 
-# A child has our traps until it has become its program: who is told to end so
-# early must not clean up what is still in use.
+# A child has this script's traps until it executes its program.  A child that
+# is killed before must not clean up what the script still uses.
 only_the_script ()
 {
   [ "$BASHPID" = "$own_pid" ] || exit "$1"
 }
 
-# detach FOLDER: the loop devices of files in it.  Each is checked just before:
-# it may be gone, and its number may belong to a loop device of another test.
+# detach FOLDER: the loop devices of files in it.  Each is checked again just
+# before, because another test may have got its number.
 detach ()
 {
   local name
@@ -142,8 +141,8 @@ detach ()
   done
 }
 
-# Whatever the moment the script ended at: a process, mount or loop device is
-# recognised by the temporary folder if there was no time to note it.
+# The script can end before it has recorded a process, mount or loop device.
+# The temporary folder identifies these.
 cleanup ()
 {
   local status=$? i pid
@@ -151,7 +150,7 @@ cleanup ()
   only_the_script "$status"
   trap '' INT TERM
   set +e
-  # A server that was told to end waits for its clients.
+  # A server waits for its clients after SIGTERM.
   if [ -n "$client_up" ]; then
     exec {client_in}>&- {client_out}<&-
     eventually 5 gone "$client_pid" || pids+=("$client_pid")
@@ -167,16 +166,16 @@ cleanup ()
     eventually 5 gone "$i"
   done
   for i in "${immutable[@]}"; do chattr -i "$i" 2>/dev/null; done
-  # A loop device that is mounted goes with its mount.
+  # A loop device that is mounted is detached with its mount.
   detach "$tmp"
-  # mountpoint(1) would not see what nbdfuse showed, if it has ended.
+  # mountpoint(1) does not recognise the mount of an nbdfuse that has ended.
   for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do
     mountpoint -q "${mounts[i]}" ||
       grep -qF " ${mounts[i]} " /proc/self/mounts || continue
     eventually 5 umount "${mounts[i]}" 2>/dev/null ||
       umount -l "${mounts[i]}"
   done
-  # What mounts were on.
+  # The processes that the mounts were on.
   for i in "${under_pids[@]}"; do
     send TERM "$i"
     eventually 5 gone "$i" || send KILL "$i"
@@ -189,9 +188,9 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Take down what a script that was killed left under this folder: a mount that
-# nobody serves any more makes mkfs and others fail. The name of a temporary
-# folder says which process it belongs to.
+# Remove what a killed script left in this folder: a mount without its server
+# makes mkfs and other programs fail.  The name of a temporary folder has the
+# script's process id.
 sweep ()
 {
   local left owner at
@@ -202,7 +201,7 @@ sweep ()
     if [ ! -d "$left" ] || [ -e "/proc/$owner" ]; then
       continue
     fi
-    say "taking down what process $owner left in $left"
+    say "removing what process $owner left in $left"
     # Not as an argument of grep, which would find itself.
     { grep -lsF -f <(printf '%s/\n' "$left") /proc/[0-9]*/cmdline || :; } |
       while IFS=/ read -r _ _ owner _; do
@@ -251,9 +250,9 @@ started ()
   [ -s "$tmp/pid" ] || gone "$job"
 }
 
-# sanitizer_reports: does the log have a report of a sanitizer?  Only a leak of
-# what nbdkit itself has allocated (#1 called malloc, which is #0) is not ours:
-# it forgets connections that are open when it is told to end.
+# sanitizer_reports: whether the log has a report of a sanitizer.  A leak of
+# memory that nbdkit itself allocated (frame #1 called malloc, frame #0) does
+# not count: nbdkit does not free connections that are open when it ends.
 sanitizer_reports ()
 {
   awk '
@@ -264,12 +263,12 @@ sanitizer_reports ()
   ' "$tmp/log"
 }
 
-# stop_nbdkit: end it as a user would, and see that it says all went well.
+# stop_nbdkit: end the server with SIGTERM, and check its status and its log.
 stop_nbdkit ()
 {
   if ! alive "$server"; then
     wait "$job" || fail "the server is no longer there, its status was $?"
-    fail "the server has ended by itself"
+    fail "the server has ended without a signal"
   fi
   send TERM "$server"
   # With ThreadSanitizer a process does not always act on its first signal.
@@ -279,9 +278,9 @@ stop_nbdkit ()
   has_ended
 }
 
-# has_ended: the same, of a server that was told to end.  Fails with status 1 if
-# nbdkit's own core aborted: until 1.34 it may, when it has an answer to send on
-# a connection that has just ended.  That says nothing about the plugin.
+# has_ended: the same for a server that has got SIGTERM already.  Returns 1 if
+# nbdkit itself aborted: up to 1.34 it may, when it has a reply for a connection
+# that has just ended.  That is no error of the plugin.
 has_ended ()
 {
   local status=0
@@ -294,7 +293,7 @@ has_ended ()
   ! sanitizer_reports || fail "a sanitizer found something"
   if grep -q 'raw_send_socket: Assertion' "$tmp/log"; then
     pids=()
-    say "nbdkit aborted: it had an answer to send and nobody to send it to"
+    say "nbdkit aborted: it had a reply for a connection that had ended"
     return 1
   fi
   [ "$status" = 0 ] || grep -q '^=.*ERROR: LeakSanitizer: ' "$tmp/log" ||
@@ -302,14 +301,15 @@ has_ended ()
   pids=()
 }
 
-# limited COMMAND...: for what could hang, if the server did.
+# limited COMMAND...: with a time limit, for a client that hangs if the server
+# does.
 limited ()
 {
   timeout --foreground -k 5 300 "$@"
 }
 
 # client_start URI, or client_start -- NBDKIT -s ...: a connection that stays
-# open until client_stop, see client.c for what can be asked of it.
+# open until client_stop.  client.c lists the requests.
 client_start ()
 {
   local in out
@@ -324,7 +324,7 @@ client_start ()
   ask size
 }
 
-# ask REQUEST...: must succeed; what came back is then in $answer.
+# ask REQUEST...: must succeed.  $answer is the reply without "ok".
 ask ()
 {
   ask_any "$@"
@@ -346,8 +346,8 @@ ask_any ()
   fail "$*: no answer, the client ended with status $status"
 }
 
-# ask_for SECONDS REQUEST...: more than 128 is returned if there is no answer so
-# soon.
+# ask_for SECONDS REQUEST...: returns more than 128 if there is no answer within
+# SECONDS.
 ask_for ()
 {
   printf '%s\n' "${*:2}" >&"$client_in"
@@ -384,8 +384,8 @@ is_empty ()
   [ "$(resident "$1")" = 0 ]
 }
 
-# Seconds that something may take where nothing else runs; "scripts/bench" tells
-# how long it does.
+# Seconds that the eviction of pages may take on an idle machine;
+# "scripts/bench" measures how long it takes.
 patience=2
 
 # empty_now FILE WHEN: no page of it is cached.  empty_soon: soon none is
@@ -403,8 +403,8 @@ empty_soon ()
   eventually "$patience" is_empty "$1" || empty_now "$@"
 }
 
-# Take a file's pages out of the cache, so that reading it to compare does not
-# show in what is counted next.
+# Drop a file's pages, so that the next count has none that a comparison has
+# read.
 drop ()
 {
   "$builddir/lib/residency" -d "$1"
@@ -458,7 +458,8 @@ fuse_disk ()
   /usr/bin/python3 "$srcdir/lib/fuse-writeback.py" "$tmp/backing" "$tmp/disk" "$@" &
   pids+=($!)
   eventually 5 mountpoint -q "$tmp/disk" || fail 'it is not mounted'
-  truncate -s 64M "$tmp/disk"   # of which the kernel believes no server
+  # The kernel ignores the size that the server reports.
+  truncate -s 64M "$tmp/disk"
 }
 
 # mount_overlay FOLDER AT [LOWER]: overlayfs at AT, with the layers FOLDER/lower
@@ -535,15 +536,15 @@ watch_end ()
   return "$status"
 }
 
-# map_at_rest FILE MAP: its map of resident pages, when what the kernel reads
-# ahead is there at last.  A page on its way is counted by cachestat(2), and not
-# yet in the map.
+# map_at_rest FILE MAP: write the map of resident pages to MAP when readahead
+# has completed.  cachestat(2) counts a page that is in flight, and the map
+# lacks it.
 map_at_rest ()
 {
   eventually 20 map_is_stable "$1" "$2" || fail "$1 does not come to rest"
 }
 
-# map_repeats FILE MAP: its map of resident pages does not change at once.
+# map_repeats FILE MAP: the map of resident pages does not change within 0.3 s.
 map_repeats ()
 {
   "$builddir/lib/residency" -m "$1" >"$2"
@@ -557,8 +558,8 @@ map_is_stable ()
     (($("$builddir/lib/residency" "$1") <= $(fold -w 1 "$2" | grep -c 1 || :)))
 }
 
-# compare_maps FILE MAP: of the pages in the map there were $resident; $stayed of
-# them are resident now, and $added others.
+# compare_maps FILE MAP: of the pages in the map there were $resident; $stayed
+# of them are resident now, and $added others.
 compare_maps ()
 {
   "$builddir/lib/residency" -m "$1" >"$2.after"

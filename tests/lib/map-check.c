@@ -1,6 +1,6 @@
-/* Compare the extents that a server tells of with those that SEEK_DATA and
- * SEEK_HOLE find in the file it serves, byte for byte: over the whole file,
- * and for random ranges, half of them asking for one extent only.
+/* Compare the extents that a server reports with those that SEEK_DATA and
+ * SEEK_HOLE find in the served file, byte for byte: of the whole file, and of
+ * random ranges, where half of the requests ask for one extent only.
  *
  *   map-check URI FILE SEED
  *

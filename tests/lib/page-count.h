@@ -27,8 +27,8 @@ page_die (const char *what)
   exit (EXIT_FAILURE);
 }
 
-/* One byte a page, of which bit 0 says whether it is resident.  To be freed
- * by the caller.
+/* Returns one byte for each page; bit 0 is set if the page is resident.  The
+ * caller frees the map.
  */
 static inline unsigned char *
 page_map (int fd, uint64_t *pages)

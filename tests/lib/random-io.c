@@ -69,9 +69,9 @@ shuffled (uint64_t n)
   return order;
 }
 
-/* Wait until connection h has room for one more request, or none left. */
+/* Wait until connection h has at most "most" requests in flight. */
 static void
-settle (struct nbd_handle *h, int room)
+wait_for (struct nbd_handle *h, int most)
 {
   int64_t cookie;
 
@@ -80,7 +80,7 @@ settle (struct nbd_handle *h, int room)
       if (nbd_aio_command_completed (h, cookie) == -1)
         die ("request");
     }
-    if (nbd_aio_in_flight (h) <= room)
+    if (nbd_aio_in_flight (h) <= most)
       return;
     if (nbd_poll (h, -1) == -1)
       die ("poll");
@@ -93,7 +93,7 @@ start (struct nbd_handle *h, bool writing, uint64_t offset)
   uint64_t count = size - offset < request ? size - offset : request;
   int64_t r;
 
-  settle (h, IN_FLIGHT - 1);
+  wait_for (h, IN_FLIGHT - 1);
   if (writing)
     r = nbd_aio_pwrite (h, model + offset, count, offset, NBD_NULL_COMPLETION,
                         0);
@@ -113,7 +113,7 @@ pass (bool writing)
   for (i = 0; i < n; ++i)
     start (nbd[i % connections], writing, order[i] * request);
   for (c = 0; c < connections; ++c)
-    settle (nbd[c], 0);
+    wait_for (nbd[c], 0);
   free (order);
 }
 

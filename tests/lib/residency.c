@@ -2,13 +2,13 @@
  *
  *   residency FILE      print how many now
  *   residency -w FILE [PAGES]
- *                       look every 2 ms until SIGTERM (less often where a look
- *                       takes longer than that), then print the most; what is
- *                       more than PAGES counts from when it has been no more
- *                       for the first time; status 2 if it never was
+ *                       count every 2 ms until SIGTERM (less often if a count
+ *                       takes longer than that), then print the most; with
+ *                       PAGES, begin when the count is at most PAGES for the
+ *                       first time; status 2 if it never is
  *   residency -d FILE   write the file back and drop its pages
- *   residency -m FILE   print a 1 for each page that is, a 0 for each that is
- *                       not
+ *   residency -m FILE   print a 1 for each page that is cached, a 0 for each
+ *                       other page
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -68,9 +68,8 @@ now (void)
   return t.tv_sec * INT64_C (1000000000) + t.tv_nsec;
 }
 
-/* A fifth of a CPU's time is for looking, at most: others are to be watched,
- * and where CPUs are emulated a look takes as long as several of their
- * requests.
+/* Counting takes at most a fifth of a CPU's time, to leave it to the watched
+ * processes: on emulated CPUs a count takes as long as several requests.
  */
 static bool
 watch (int fd, uint64_t at_first)

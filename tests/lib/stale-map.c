@@ -1,12 +1,12 @@
-/* Look for block status that is out of date: have the server learn where a
- * file's holes are, write to one of them in some way, and ask at once.
+/* Look for block status that is out of date: ask the server for a file's
+ * holes, write to a hole in one of several ways, and ask again at once.
  *
  *   stale-map ROUNDS SEED SOCKET OTHER-SOCKET FOLDER NAME...
  *
  * Two servers serve the files of FOLDER by name.  Each round writes once to
- * each file, and on SOCKET asks where its holes are, before and after.  All the
- * while another client of SOCKET asks too, so that what one learns while a
- * write is in progress is there for the other.
+ * each file, and on SOCKET asks where its holes are, before and after.  Another
+ * client of SOCKET asks all the time, so that the server also reads a file's
+ * holes during a write.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -116,7 +116,7 @@ by_load_and_store (struct file *f, uint64_t offset, uint32_t count)
                                               : by_store (f, offset, count);
 }
 
-/* Have blocks in advance, where the file system can: ext3 cannot. */
+/* Allocate blocks in advance if the file system can: ext3 cannot. */
 static int
 preallocate (struct file *f, uint64_t offset, uint64_t count)
 {
@@ -185,8 +185,8 @@ answer (void *arg, const char *context, uint64_t offset, uint32_t *entries,
   return 0;
 }
 
-/* How many bytes of [from, to) are a hole to one who asks piece by piece from
- * "begin" on.
+/* How many bytes of [from, to) the server reports as holes to a client that
+ * asks piece by piece from "begin" on.
  */
 static uint64_t
 holes_in (struct nbd_handle *nbd, uint64_t begin, uint64_t from, uint64_t to,
@@ -207,7 +207,7 @@ holes_in (struct nbd_handle *nbd, uint64_t begin, uint64_t from, uint64_t to,
 
 /* Ask for all of it, as a copy would. */
 static void
-learn (struct nbd_handle *nbd)
+ask_for_all (struct nbd_handle *nbd)
 {
   holes_in (nbd, 0, 0, SIZE, 0);
 }
@@ -219,7 +219,7 @@ ask_all_the_time (void *arg)
 
   while (!atomic_load (&done)) {
     for (i = 0; i < nr_files; i++)
-      learn (files[i].busy);
+      ask_for_all (files[i].busy);
   }
   return NULL;
 }
@@ -347,7 +347,7 @@ main (int argc, char *argv[])
       if (r % 8 == 0)
         check_empty (f);
       else
-        learn (f->asking);
+        ask_for_all (f->asking);
       one_round (f, next_number (&rng) % NR_WAYS);
     }
   }

@@ -3,10 +3,10 @@
  *
  *   swap-race SOCKET FILE OTHER COUNT
  *
- * FILE begins with "good".  Prints how many of COUNT opens were served,
- * and how many refused; fails if another file's contents were served.  Where
- * all end in the same way it goes on for longer: a slow server seldom meets the
- * same file twice.
+ * FILE begins with "good".  Prints how many of COUNT opens were served and how
+ * many refused; fails if another file's contents were served.  If all opens
+ * end in the same way the program continues for longer, because a slow server
+ * seldom opens both files.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -2,10 +2,10 @@
  * something:
  *
  *   without-cachestat COMMAND [ARGUMENT]...   before Linux 6.5
- *   without-direct COMMAND [ARGUMENT]...      open says EINVAL to O_DIRECT
+ *   without-direct COMMAND [ARGUMENT]...      O_DIRECT fails with EINVAL
  *   without-fallocate COMMAND [ARGUMENT]...   a file system that has none
  *
- * It does what its own name says.
+ * The program's name chooses what is missing.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -31,7 +31,7 @@
 static const struct lack {
   const char *name;
   uint32_t call;
-  uint32_t flags; /* of the third argument, one of which there must be; or 0 */
+  uint32_t flags; /* refuse if the third argument has one of these; 0: always */
   int err;
 } lacks[] = {
   { "cachestat", NR_CACHESTAT, 0, ENOSYS },

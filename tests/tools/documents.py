@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""List what is wrong with the documents, one line each: commands that nobody
-would run, links that lead nowhere, pictures that no page shows.
+"""List the errors in the documents, one line each: commands that cannot be
+pasted, broken links, pictures that no page shows.
 
   documents.py FOLDER              of the source folder
   documents.py --installed FOLDER  only links and pictures: of the folder in
@@ -54,7 +54,7 @@ def wrong_blocks(path):
 
 
 def wrong_links(path, shown):
-    """Links to what is not there; pictures are added to "shown"."""
+    """Broken links.  Adds the targets of all links to "shown"."""
     with open(path, encoding="utf-8") as f:
         text = f.read()
     for target in LINK.findall(text):

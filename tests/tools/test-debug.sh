@@ -12,11 +12,11 @@
 disk=$tmp/disk
 truncate -s 32M "$disk"
 
-# told NUMBER PATTERN: NUMBER lines of the log match, soon after a connection
+# logs NUMBER PATTERN: NUMBER lines of the log match, soon after a connection
 # has closed.
-told ()
+logs ()
 {
-  eventually 2 says "$@" || fail "$lines lines, not $1, say: $2"
+  eventually 2 says "$@" || fail "$lines lines of the log, not $1, match: $2"
 }
 
 says ()
@@ -31,37 +31,37 @@ client_start "$uri"
 for i in {0..255}; do ask write $((i * 4096)) 4096; done
 ask flush
 empty_soon "$disk" 'after a flush'
-told 1 'sealed .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[0, 1048576\)'
-told 1 'evicted .*[^0-9]256 requests, 1 extents, 1048576 bytes'
+logs 1 'sealed .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[0, 1048576\)'
+logs 1 'evicted .*[^0-9]256 requests, 1 extents, 1048576 bytes'
 
 # Merged whatever their order, and every window sealed is evicted.
 for i in {255..0}; do ask write $((4194304 + (i * 97 % 256) * 4096)) 4096; done
 ask flush
 empty_soon "$disk" 'after a flush'
-told 1 'sealed .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[4194304,'
-told 1 'evicted .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[4194304,'
+logs 1 'sealed .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[4194304,'
+logs 1 'evicted .*[^0-9]256 requests, 1 extents, 1048576 bytes .*\[4194304,'
 
 # Not merged where they do not touch.
 for i in {0..9}; do ask write $((8388608 + i * 65536)) 4096; done
 ask flush
 empty_soon "$disk" 'after a flush'
-told 1 'sealed .*[^0-9]10 requests, 10 extents, 40960 bytes'
+logs 1 'sealed .*[^0-9]10 requests, 10 extents, 40960 bytes'
 
 sealed=$(grep -c 'sealed .* window' "$tmp/log")
 ask write 16M 8M
 client_stop
-told $((sealed + 4)) 'sealed .* window'
-told $((sealed + 4)) 'evicted .* window'
+logs $((sealed + 4)) 'sealed .* window'
+logs $((sealed + 4)) 'evicted .* window'
 stop_nbdkit
 
-# Windows of the size asked for, and silence when not asked to tell.
+# Windows of the requested size, and no line without -D.
 start_nbdkit -v -D file.evict=1 file "$disk" cache=none \
   cache-window-size=256K
 client_start "$uri"
 ask write 0 2M
 ask flush
 empty_soon "$disk" 'after a flush'
-told 8 'sealed .*1 extents, 262144 bytes'
+logs 8 'sealed .*1 extents, 262144 bytes'
 client_stop
 stop_nbdkit
 
@@ -70,7 +70,7 @@ client_start "$uri"
 ask write 0 2M
 ask flush
 empty_soon "$disk" 'after a flush'
-told 0 'sealed|evicted'
+logs 0 'sealed|evicted'
 client_stop
 stop_nbdkit
 
@@ -79,6 +79,6 @@ client_start "$uri"
 ask zero 1M 1M
 ask zero 3M 1M nohole
 client_stop
-told 1 'zero: .*1048576 bytes at offset 1048576'
-told 1 'zero: .*1048576 bytes at offset 3145728'
+logs 1 'zero: .*1048576 bytes at offset 1048576'
+logs 1 'zero: .*1048576 bytes at offset 3145728'
 stop_nbdkit

@@ -82,14 +82,14 @@ has "evicted_bytes_total $here $((256 * 4096 + 131072))"
 has "failed_requests_total $here 0"
 has "held_back_seconds_total $here 0"
 grep -qE "^instrument_info $here,instrument='[a-z]+.*',purpose='wait' 1\$" \
-  "$tmp/parsed" || fail "by what is waited? $(cat "$tmp/parsed")"
+  "$tmp/parsed" || fail "no call that waits for writeback: $(cat "$tmp/parsed")"
 [ "$(tail -n 1 "$stats")" = '# EOF' ] || fail 'no # EOF'
 
-# Names of all bytes, of which two differ only in what is not UTF-8.
+# Names of all kinds of bytes.  Two differ only in a byte that is not UTF-8.
 mkdir "$tmp/dir"
 printf 1 >"$tmp/dir/"$'b"\\\n\x01\xff\xc3\xa4'
 printf 1 >"$tmp/dir/"$'b"\\\n\x01\xfe\xc3\xa4'
-# One has as its name what the other's becomes.
+# The name of one file is the escaped name of the other.
 printf 1 >"$tmp/dir/"$'a\xff'
 printf 1 >"$tmp/dir/a\\xff"
 start_nbdkit file dir="$tmp/dir" stats="$stats" stats-format=openmetrics
@@ -102,8 +102,8 @@ for i in e f; do
   has "sweeps_total disk='$tmp/dir/b\""'\\\\\\x0a\\x01\\xf'"${i}ä' 0"
 done
 
-# Every second, of which the first is the moment that the server starts; whoever
-# has the file open keeps what it was.
+# The server writes when it starts and then every second.  A reader that has the
+# file open keeps the old statistics.
 rm "$stats"
 start_nbdkit file "$disk" stats="$stats" stats-format=openmetrics \
   stats-interval=1
@@ -116,7 +116,7 @@ if [ "$(id -u)" = 0 ]; then
   chown "$owner" "$stats"
 fi
 # As logrotate names the last one, if this is process 1 of a container.
-echo "somebody's" >"$stats.$server"
+echo "not statistics" >"$stats.$server"
 exec 8<"$stats"
 client_start "$uri"
 ask read 33554432 4096
@@ -130,7 +130,7 @@ ask read 33554432 4096
 eventually 10 reads 2 || fail 'nothing after another'
 [ "$(stat -c %a-%u:%g "$stats")" = "640-$owner" ] ||
   fail "mode and owner $(stat -c %a-%u:%g "$stats")"
-[ "$(cat "$stats.$server")" = "somebody's" ] || fail 'the wrong file is gone'
+[ "$(cat "$stats.$server")" = "not statistics" ] || fail 'the wrong file is gone'
 rm "$stats.$server"
 cat <&8 >"$tmp/old"
 [ "$(tail -n 1 "$tmp/old")" = '# EOF' ] || fail 'half of the old file'
@@ -146,8 +146,8 @@ done
 ask read 33554432 4096
 kill -USR1 "$server"
 eventually 10 reads 3 || fail 'nothing after many signals'
-# What somebody puts in its place is theirs; then it is gone again.  Not while it
-# is being written.
+# Another file in the place of the statistics is not overwritten.  Not while
+# statistics are being written.
 sleep 0.2
 printf 'not statistics' >"$tmp/text"
 mv "$tmp/text" "$stats"

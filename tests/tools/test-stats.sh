@@ -59,7 +59,8 @@ is '1 4096' '"\(.trims) \(.trimmed_bytes)"'
 is '1 0 0' '"\(.flushes) \(.failed_requests) \(.writeback_errors)"'
 is 0 .held_back
 is true '.writeback_waits > 0 and .writeback_wait_ns > 0'
-# It goes on, and tells again, also of what was opened anew.
+# The server continues, and writes statistics again, also of a file that was
+# opened again.
 ask read 0 4096
 client_stop
 client_start "$uri"
