@@ -6,21 +6,13 @@ import subprocess
 import time
 
 import neighbours
-from bench_common import GIB, MIB, PAGE, fill, need_space
+from bench_common import GIB, MIB, PAGE, fill, need_space, run
+from bench_report import parsed
+from neighbour_report import BEYOND_MEMORY, LATENCY_LOADS, NOTHING
 from neighbours import Neighbours
 from servers import drop, resident_pages
 
-LATENCY = "neighbour-latency"
-BEYOND_MEMORY = "beyond-memory"
-# Name: what happens to the disk, and beside which neighbours.
-LATENCY_LOADS = {
-    f"{LATENCY}-{group}{what}": (what, names)
-    for group, names in (("", ("append", "direct")),
-                         ("compute-", ("compute", "hot")))
-    for what in ("copy-in", "copy-out", "randwrite-4k")}
 ALL = [*LATENCY_LOADS, BEYOND_MEMORY]
-NOTHING = "nothing"
-OTHER = "other build none"
 CONTESTANTS = [NOTHING, "stock none", "ours none", "qemu-nbd",
                "stock default"]
 COPY = 6 * GIB
@@ -30,13 +22,6 @@ IDLE_RATE = 600 * MIB   # a second: for how long "nothing" is copied
 LIMIT = 512 * MIB       # of the memory cgroup of a server and a hot file
 MEMORY = "/sys/fs/cgroup/memory"        # cgroup v1
 SOON = 0.2      # seconds after a flush in which the page cache is emptied
-
-
-def parsed(who):
-    """The name of a contestant, and the parameters that follow the name."""
-    words = who.split()
-    parameters = [word for word in words if "=" in word]
-    return " ".join(w for w in words if w not in parameters), parameters
 
 
 def memory():
@@ -81,13 +66,6 @@ class Loads:
         for load in loads:
             if load in ALL:
                 need_space(self.folder, sum(self.sizes(load)), load)
-
-    def whos(self):
-        """The contestants of each load."""
-        whos = self.bench.args.contestants or CONTESTANTS
-        if not self.bench.args.contestants and self.bench.other:
-            whos = [*whos, OTHER]
-        return whos
 
     def measure(self, load, who):
         """One run of a load with a contestant."""
@@ -134,7 +112,7 @@ class Loads:
         if what == "copy-in":
             self.copy_in(size)
         elif what == "copy-out":
-            subprocess.run(["nbdcopy", self.bench.uri, "null:"], check=True)
+            run(["nbdcopy", self.bench.uri, "null:"])
         else:
             job = self.bench.run_fio(
                 ["--ioengine=nbd", f"--uri={self.bench.uri}"],
@@ -146,8 +124,7 @@ class Loads:
 
     def copy_in(self, size):
         """Copy a pattern, which needs no memory, to the server."""
-        subprocess.run(["nbdcopy", "--flush", *pattern(size), self.bench.uri],
-                       check=True)
+        run(["nbdcopy", "--flush", *pattern(size), self.bench.uri])
 
     def filled_disk(self, size):
         """Make a disk full of data, unless the last run has left one."""
@@ -155,7 +132,7 @@ class Loads:
         if not os.path.exists(disk) or os.path.getsize(disk) != size or \
            os.stat(disk).st_blocks * 512 < size:
             self.bench.new_disk(size)
-            subprocess.run(["nbdcopy", *pattern(size), disk], check=True)
+            run(["nbdcopy", *pattern(size), disk])
         drop(disk)
 
     def settle(self):

@@ -1,14 +1,19 @@
 """Tables and charts of what the neighbours of a copy feel."""
 
-import os
-import re
-
 import gnuplot
-from bench_report import median, plot
-from neighbour_loads import (BEYOND_MEMORY, LATENCY, LATENCY_LOADS, NOTHING,
-                             parsed)
+from bench_charts import Chart, frame
+from bench_report import (STOCK, agree, contestants, label, markdown, median,
+                          worse_row)
 
-STOCK = "stock none"
+LATENCY = "neighbour-latency"
+BEYOND_MEMORY = "beyond-memory"
+NOTHING = "nothing"
+# Name: what happens to the disk, and beside which neighbours.
+LATENCY_LOADS = {
+    f"{LATENCY}-{group}{what}": (what, names)
+    for group, names in (("", ("append", "direct")),
+                         ("compute-", ("compute", "hot")))
+    for what in ("copy-in", "copy-out", "randwrite-4k")}
 TITLES = {"copy-in": "Copy in", "copy-out": "Copy out",
           "randwrite-4k": "Random writes of 4K, 16 in flight"}
 # Figure, title of its column, digits, and whether its ratio to the stock
@@ -39,74 +44,53 @@ BEYOND = {"seconds": ("seconds", 1, True),
           "major_faults": ("major faults", 0, False)}
 
 
-def label(who):
-    """A contestant, as tables and charts call it."""
-    name, parameters = parsed(who)
-    for cache in ("none", "default"):
-        name = re.sub(f" {cache}$", f", cache={cache}", name)
-    name = {"qemu-nbd": "qemu-nbd, none, io_uring",
-            "ours, cache=none": "this plugin, cache=none"}.get(name, name)
-    return ", ".join([name, *parameters])
+def ratio_to_stock(runs, load, who, figure):
+    """The ratio to the stock plugin with cache=none, or None."""
+    value, stock = (median(runs, load, w, figure) for w in (who, STOCK))
+    if not value or not value[0] or not stock or not stock[0]:
+        return None
+    return value[0] / stock[0]
 
 
-def contestants(runs, load):
-    """The contestants of a load, in the order in which they were given."""
-    runs = [r for r in runs if r["load"] == load]
-    return list(dict.fromkeys(
-        r["who"] for r in sorted(runs, key=lambda r: r["rank"])))
-
-
-def cell(runs, load, who, figure, digits, with_ratio):
-    """A median, and its ratio to that of the stock plugin with cache=none."""
+def cell(runs, second, load, who, figure, digits, with_ratio):
+    """A median, and its ratio to that of the stock plugin with cache=none;
+    and that of a second run, if it differs by more than 10 %."""
     value = median(runs, load, who, figure)
     if value is None:
         return ""
     text = f"{value[0]:,.{digits}f}"
-    stock = median(runs, load, STOCK, figure)
-    if with_ratio and who not in (STOCK, NOTHING) and stock and stock[0]:
-        text += f" (×{value[0] / stock[0]:.2f})"
-    return text
+    times = ratio_to_stock(runs, load, who, figure)
+    if not with_ratio or who in (STOCK, NOTHING) or times is None:
+        return text
+    other = ratio_to_stock(second, load, who, figure)
+    if other is None or agree(times, other):
+        return f"{text} (×{times:.2f})"
+    return f"{text} (×{times:.2f}, second run ×{other:.2f} ≠)"
 
 
-def table(runs, load, figures):
+def table(runs, second, load, figures):
     """A Markdown table: a row for each contestant."""
     measured = [f for f in figures if any(r["load"] == load and f in r
                                           for r in runs)]
-    lines = ["| copy through | " + " | ".join(figures[f][0] for f in measured)
-             + " |", "|---|" + "---|" * len(measured)]
-    for who in contestants(runs, load):
-        cells = (cell(runs, load, who, f, *figures[f][1:]) for f in measured)
-        lines.append(f"| {label(who)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return markdown(
+        ["copy through", *(figures[f][0] for f in measured)],
+        ([label(who), *(cell(runs, second, load, who, f, *figures[f][1:])
+                        for f in measured)]
+         for who in contestants(runs, load)))
 
 
-def rounds(runs):
-    """How often each contestant ran."""
-    counts = [sum(r["load"] == load and r["who"] == who for r in runs)
-              for load, who in {(r["load"], r["who"]) for r in runs}]
-    return (f"{min(counts)}" if min(counts) == max(counts)
-            else f"{min(counts)} to {max(counts)}")
+def note(second):
+    """How to read the tables."""
+    return ("× is the ratio to the stock plugin with `cache=none`."
+            + (" ≠ marks a ratio that differs by more than 10 % in a second "
+               "run." if second else "") + "\n")
 
 
-def figures_of(runs, machine, name, folder):
-    """Where the figures come from."""
-    return (f"Medians; each server ran {rounds(runs)} times, in turn with the "
-            "others. × is the ratio to the stock plugin with `cache=none`. "
-            f"{machine['cores']} cores, "
-            f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, "
-            f"{machine['file_system']}; made by `scripts/bench --only {name}` "
-            f"({machine['date']}). Raw figures: "
-            f"[{name}.json]({folder}/{name}.json).\n")
-
-
-def latency(runs, machine, folder):
-    """The tables of LATENCY, and the chart."""
+def latency(results, second):
+    """The tables of LATENCY."""
+    runs = results["runs"]
     measured = {r["load"] for r in runs}
-    parts = [figures_of(runs, machine, LATENCY, folder)]
-    if latency_groups(runs):
-        parts.append("![Latency of the neighbours' writes while a disk is "
-                     "copied and written, for each server.]"
-                     f"({folder}/{LATENCY}.svg)\n")
+    parts = [note(second)]
     for group, figures, beside in (
             ("", DISK, "Neighbours that write to the same file system"),
             ("compute-", COMPUTE,
@@ -118,53 +102,35 @@ def latency(runs, machine, folder):
                 size = "".join(f", {s / 1024:g} GiB" for s in sizes
                                if what.startswith("copy"))
                 parts += [f"{title}{size}. {beside}:\n",
-                          table(runs, load, SPEED | figures)]
+                          table(runs, second, load, SPEED | figures)]
     return "\n".join(parts)
 
 
-def beyond_memory(runs, machine, folder):
+def beyond_memory(results, second):
     """The table of BEYOND_MEMORY."""
+    runs = results["runs"]
     run = runs[0]
     return "\n".join([
-        figures_of(runs, machine, BEYOND_MEMORY, folder),
+        note(second),
         f"Copy in, {run['size_mib'] / 1024:.3g} GiB, beside a hot file of "
         f"{run['hot_mib'] / 1024:.3g} GiB:\n",
-        table(runs, BEYOND_MEMORY, BEYOND)])
+        table(runs, second, BEYOND_MEMORY, BEYOND)])
 
 
-GROUPS = {LATENCY: latency, BEYOND_MEMORY: beyond_memory}
-
-
-def report(results, name, folder="."):
-    """The Markdown of one of GROUPS.  Links lead to files in "folder"."""
-    return GROUPS[name](results["runs"], results["machine"], folder)
-
-
-def insert(document, name, text):
-    """Replace the lines between the marks of one of GROUPS in a document.
-    Return false if there is no such document, or no such mark in it."""
-    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
-    if not os.path.exists(document):
-        return False
-    with open(document, encoding="utf-8") as f:
-        before, mark, rest = f.read().partition(begin)
-    _, end_mark, after = rest.partition(end)
-    if not mark or not end_mark:
-        return False
-    with open(document, "w", encoding="utf-8") as f:
-        f.write(f"{before}{begin}\n{text}\n{end}{after}")
-    return True
-
-
-def draw(results, name, out):
-    """Draw the chart of one of GROUPS in a folder, and write its tables into
-    the document beside the folder."""
-    if name == LATENCY:
-        chart(results["runs"], out)
-    out = os.path.abspath(out)
-    document = os.path.join(os.path.dirname(out), "benchmarks.md")
-    if insert(document, name, report(results, name, os.path.basename(out))):
-        print(f"{document}: wrote the tables of {name}")
+def worse(runs):
+    """Rows of what takes longer than with the stock plugin with
+    cache=none."""
+    rows = []
+    for load, (what, _) in LATENCY_LOADS.items():
+        for figure in ("seconds", "iops_with_flush", *DISK):
+            title = {"seconds": "seconds", "appends": "appends a second",
+                     "iops_with_flush": "writes a second, with flush"}.get(
+                figure, figure.replace("999", "99.9").replace("_ms", ", ms")
+                .replace("_", " "))
+            rows.append(worse_row(
+                runs, load, f"beside a neighbour: {what}", figure, title,
+                STOCK, figure in ("appends", "iops_with_flush")))
+    return [row for row in rows if row]
 
 
 def latency_groups(runs):
@@ -176,37 +142,47 @@ def latency_groups(runs):
             if any(r["load"] == load and figure in r for r in runs)]
 
 
-def chart(runs, out):
+def latency_charts(results):
     """Bars: the p99 latency of the neighbours' writes."""
+    runs = results["runs"]
     groups = latency_groups(runs)
     if not groups:
-        return
+        return {}
+    title = "p99 latency of what the neighbours of a copy write"
     whos = contestants(runs, groups[0][0])
     width = 0.85 / len(whos)
-    data, plots, values = "", [], []
+    data, plots, values, texts = "", [], [], [title]
     for i, who in enumerate(whos):
         medians = [median(runs, load, who, figure)
                    for load, figure, _ in groups]
         # Of a short copy fio may have no latency, or 0: gnuplot's logarithmic
         # axis has no place for it.
-        rows = [(f"{n + width * (i - (len(whos) - 1) / 2):.3f}", value[0])
+        rows = [(f"{n + width * (i - (len(whos) - 1) / 2):.3f}",
+                 f"{value[0]:.4f}", f"{value[0]:.2f}")
                 for n, value in enumerate(medians) if value and value[0] > 0]
         if not rows:
             continue
-        values += [value for _, value in rows]
+        values += [float(row[1]) for row in rows]
+        texts += [label(who), *(row[2] for row in rows)]
         data += gnuplot.block(f"d{i}", rows)
         plots += [f"$d{i} using 1:2 with boxes lc {i + 1} "
                   f"title {gnuplot.quoted(label(who))}",
-                  f"$d{i} using 1:2:(sprintf('%.3g', $2)) with labels "
+                  f"$d{i} using 1:2:3 with labels "
                   "offset 0,0.6 font ',8' notitle"]
     if not plots:
-        return
-    tics = ", ".join(f"{gnuplot.quoted(title)} {n}"
-                     for n, (_, _, title) in enumerate(groups))
-    plot(out, LATENCY, "p99 latency of what the neighbours write",
-         "ms: lower is better", data,
-         f"set xtics ({tics}) font ',9'\nset boxwidth {0.95 * width:.3f}\n"
-         "set style fill solid 0.8\nset logscale y\n"
-         f"set yrange [{min(values) / 2:.4g}:{max(values) * 2:.4g}]\n"
-         f"set xrange [-0.6:{len(groups) - 0.4}]\n"
-         "plot " + ", ".join(plots), width=1200)
+        return {}
+    tics = ", ".join(f"{gnuplot.quoted(name)} {n}"
+                     for n, (_, _, name) in enumerate(groups))
+    script = frame(
+        title, "ms: lower is better", data,
+        f"set xtics ({tics}) font ',9'\nset boxwidth {0.95 * width:.3f}\n"
+        "set style fill solid 0.8\nset logscale y\n"
+        f"set yrange [{min(values) / 2:.4g}:{max(values) * 2:.4g}]\n"
+        f"set xrange [-0.6:{len(groups) - 0.4}]\n"
+        "plot " + ", ".join(plots))
+    said = "; ".join(
+        f"{name}: " + ", ".join(
+            f"{label(who)} {value[0]:.2f}" for who in whos
+            if (value := median(runs, load, who, figure)))
+        for load, figure, name in groups)
+    return {LATENCY: Chart(script, texts, f"{title}, ms. {said}.", 1200)}

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """List the errors in the documents, one line each: commands that cannot be
-pasted, broken links, pictures that no page shows.
+pasted, broken links, pictures that no page shows, tables and charts that
+contradict the results of the benchmarks.
 
   documents.py FOLDER              of the source folder
-  documents.py --installed FOLDER  only links and pictures: of the folder in
+  documents.py --installed FOLDER  only links and pictures, of the folder in
                                    which the documents are installed
 """
 
@@ -13,15 +14,18 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../ship/newcomer"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../ship/newcomer"),
+                os.path.join(HERE, "../../scripts")]
 
 # pylint: disable=wrong-import-position
+import bench_pages
 from blocks import blocks
 
 LANGUAGES = ("sh", "text", "ini", "yaml")
 COMMANDS = re.compile(
-    r"(sudo|apt-get|dpkg\S*|autoreconf|make|cd|nbd\w+|qemu-\w+|virt-v2v|cachestats"
-    r"|truncate|systemctl|kubectl|podman|rpmbuild|PATH=\S*|\./\S+"
+    r"(sudo|apt-get|dpkg\S*|autoreconf|make|cd|nbd\w+|qemu-\w+|virt-v2v"
+    r"|cachestats|truncate|systemctl|kubectl|podman|rpmbuild|PATH=\S*|\./\S+"
     r"|(scripts|tests|build)/\S+) ")
 LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
 TEST = re.compile(r"(?<![\w/.-])(?:tests/)?((?:[a-z]+/)*test-[\w-]+\.sh"
@@ -87,9 +91,10 @@ def main():
     """Look at all pages of the folder given."""
     installed = sys.argv[1] == "--installed"
     os.chdir(sys.argv[-1])
-    pages = sorted(glob.glob("*.md") + glob.glob("docs/*.md"))
-    shown = {"docs/bench/results.json", "docs/bench/scale.json"}
-    wrong = []
+    pages = sorted(glob.glob("*.md") + glob.glob("docs/*.md")
+                   + glob.glob("docs/bench/*.md"))
+    shown = set()
+    wrong = [] if installed else list(bench_pages.wrong("docs/bench"))
     for page in pages:
         wrong += wrong_links(page, shown)
         if not installed:

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# scripts/bench measures the effect of a copy on its neighbours.  Each
-# contestant runs once a round and has its figures, the tables are written
-# between their marks and nowhere else, and what cannot be measured is refused
-# before anything runs.
+# scripts/bench measures, and makes the documents of what it has measured.  Each
+# contestant has its figures for each of its rounds, the tables are written
+# between their marks and nowhere else, what cannot be measured is refused
+# before anything runs, Ctrl-C leaves nothing behind, and a table or a chart
+# that contradicts the results is found.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -67,6 +68,10 @@ refused 'no plugin of ours' --only neighbour-latency --other-build "$tmp"
 refused 'GiB of disk' --only beyond-memory --copy-mib $((1 << 40))
 refused 'has no results' --redraw
 
+refused 'how many rounds' --only neighbour-latency \
+  --contestants 'ours none:some'
+refused 'no results of a benchmark' --compare "$tmp/none" "$tmp/none"
+
 mkdir "$tmp/docs"
 cat >"$document" <<'END'
 # Before
@@ -123,7 +128,152 @@ bench --redraw >"$tmp/output" 2>&1 || {
 [ -s "$out/neighbour-latency.svg" ] || fail 'the chart was not drawn again'
 diff "$tmp/measured" "$document" || fail 'other tables from the same figures'
 
+# ---- the main loads
+
+cat >>"$document" <<'END'
+<!-- origin: begin -->
+<!-- origin: end -->
+<!-- worse: begin -->
+<!-- worse: end -->
+<!-- other-build: begin -->
+<!-- other-build: end -->
+END
+cat >"$tmp/README.md" <<'END'
+| | stock, `cache=default` | stock, `cache=none` | this plugin, `cache=none` |
+|---|---:|---:|---:|
+| left in the page cache after reading 1 GiB in requests of 64K | 1 | 2 | 3 |
+
+![old](docs/bench/page-cache.svg)
+END
+main='ours none,other build none,stock none,stock none again:1,stock default:1'
+measure write-4k,read-64k --pairs 2 --other-build "$builddir/.." \
+  --contestants "$main,null:1"
+has results '[.runs[] | .load + " " + .who] | group_by (.) |
+  map ({ (.[0]): length }) | add | . == {
+    "write-4k ours none": 2, "write-4k other build none": 2,
+    "write-4k stock none": 2, "write-4k stock none again": 1,
+    "write-4k stock default": 1, "write-4k null": 1,
+    "read-64k ours none": 2, "read-64k other build none": 2,
+    "read-64k stock none": 2, "read-64k stock none again": 1,
+    "read-64k stock default": 1 }'
+has results '.machine | .versions.fio != null and .file_system != null
+  and .load_average != null'
+has results '[.runs[] | select (.load == "read-64k")] |
+  all (.samples | length > 0)'
+grep -q '^| left in .* | \*\*0\*\* |$' "$tmp/README.md" || {
+  cat "$tmp/README.md" >&2
+  fail 'README has not what was measured'
+}
+grep -q 'To read 1 GiB.* 0 MiB left' "$tmp/README.md" ||
+  fail 'README does not describe the chart'
+grep -q '^| 4K writes in sequence | [0-9.]* (' "$document" ||
+  fail 'there are no ratios to the other build'
+grep -q 'measured twice in a round' "$document" || fail 'no noise'
+
+bench --check || fail 'what was just made contradicts the results'
+
+# ---- a second run
+
+jq '.runs |= map (if .who == "ours none" and .load == "read-64k"
+                  then .seconds *= 1.3 else . end)' "$out/results.json" \
+  >"$out/results-second.json"
+bench --compare "$out/results.json" "$out/results-second.json" >"$tmp/compared"
+grep -q '^| read-64k | this plugin, cache=none | time |.* | ≠ |$' \
+  "$tmp/compared" || {
+  cat "$tmp/compared" >&2
+  fail 'a ratio that differs is not marked'
+}
+[ "$(grep -c '≠' "$tmp/compared")" = 1 ] || fail 'more ratios are marked'
+bench --report >"$tmp/output"
+grep -q '^| read-64k | this plugin, cache=none | .* ≠ ' "$out/results.md" ||
+  fail 'the page does not mark a ratio that differs'
+rm "$out/results-second.json"
+bench --report >"$tmp/output"
+
+# ---- contradictions
+
+# found MESSAGE: the check fails with this message.
+found ()
+{
+  ! bench --check >"$tmp/output" 2>&1 || fail "not found: $1"
+  grep -qF -- "$1" "$tmp/output" || {
+    cat "$tmp/output" >&2
+    fail "the check does not say \"$1\""
+  }
+}
+
+# broken FILE SED MESSAGE: the check finds this change of a file.
+broken ()
+{
+  cp "$1" "$tmp/whole"
+  sed -i "$2" "$1"
+  ! cmp -s "$1" "$tmp/whole" || fail "sed $2 has changed nothing in $1"
+  found "$3"
+  cp "$tmp/whole" "$1"
+}
+
+broken "$tmp/README.md" 's/\*\*0\*\*/**1 %**/' 'not what the results say'
+broken "$tmp/README.md" 's/ 0 MiB left/ 1 MiB left/' 'not what the results say'
+broken "$tmp/README.md" 's/^| left in .* 64K/| left behind/' \
+  'no figure belongs to "left behind"'
+broken "$tmp/README.md" \
+  "\$s/$/\nMedians of nine runs on 2 cores, Linux 6.1, ext4, nbdkit 1.2/" \
+  'Medians of nine runs'
+broken "$tmp/README.md" 's/^!/Written 7 GiB:\n\n!/' 'does not show "7 GiB"'
+broken "$document" "\$s/$/\nFaster everywhere/" 'name the loads'
+broken "$out/results.md" 's/^| write-4k | this/| write-4k | that/' \
+  'not what the results say'
+broken "$out/time.svg" 's/>compared with/>faster than/' \
+  'changed after it was drawn'
+broken "$out/time.svg" 's/<!-- scripts.*//' 'has no stamp'
+# Other results than those that were drawn: the tables are old, too.
+cp "$out/results.json" "$tmp/results"
+jq '.runs |= map (if .who == "ours none" and .seconds
+                  then .seconds *= 2 else . end)' \
+  "$tmp/results" >"$out/results.json"
+found 'time.svg: is drawn from other figures'
+cp "$tmp/results" "$out/results.json"
+mv "$out/time.svg" "$out/other.svg"
+found 'time.svg: is missing'
+found 'other.svg: no results have this chart'
+mv "$out/other.svg" "$out/time.svg"
+bench --check || fail 'the check fails though all is as it was'
+
+# ---- Ctrl-C
+
+cp -r "$out" "$tmp/kept"
+"$srcdir/../scripts/bench" --build-dir "$builddir/.." --dir "$tmp" \
+  --out "$tmp/kept" --only write-4k --pairs 9 --seconds 60 \
+  >"$tmp/output" 2>&1 &
+bench=$!
+fio=
+for ((i = 0; i < 600; i++)); do
+  sleep 0.1
+  grep -q '^round 1' "$tmp/output" || continue
+  server=$(cat "/proc/$bench/task/$bench/children" 2>/dev/null || true)
+  fio=$(for pid in $server; do
+          grep -lx fio "/proc/$pid/comm" 2>/dev/null || true
+        done)
+  [ -z "$fio" ] || break
+done
+[ -n "$fio" ] || fail 'fio did not start'
+kill -TERM "$bench"
+! wait "$bench" || fail 'a run that was ended succeeds'
+grep -q interrupted "$tmp/output" || {
+  cat "$tmp/output" >&2
+  fail 'bench does not say that it was interrupted'
+}
+for pid in $server; do
+  [ ! -e "/proc/$pid" ] || {
+    cat "/proc/$pid/status" >&2
+    fail "process $pid is left over"
+  }
+done
+
 # Nothing is left over.
 for left in "$tmp"/windowed-bench-*; do
+  [ ! -e "$left" ] || fail "$left is left over"
+done
+for left in /dev/shm/windowed-bench-source-"$bench"*; do
   [ ! -e "$left" ] || fail "$left is left over"
 done
