@@ -194,6 +194,11 @@ def build(out):
         marks.update(sections(name, results, second, drawn,
                               os.path.basename(out)))
 
+    marks["pages"] = "".join(
+        f"- [{group.title}]({os.path.basename(out)}/{name}.md)\n"
+        for name, group in GROUPS.items()
+        if os.path.join(out, name + ".md") in texts)
+
     def filled(match):
         text = marks.get(match[1])
         return match[0] if text is None else (
@@ -252,7 +257,7 @@ def wrong_facts(path, text, out):
            f"{machine['kernel']}.".find(f"{match[3]}.") != 0:
             yield (f"{path}: \"{match[0]}\": the results are of "
                    f"{origin(results)}")
-        count = bench_report.most_rounds(results["runs"])
+        count = bench_report.gains_rounds(results["runs"])
         if match[1] not in NUMBERS or NUMBERS.index(match[1]) + 1 != count:
             yield f"{path}: \"{match[0]}\": the results have {count} rounds"
 

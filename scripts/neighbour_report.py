@@ -2,8 +2,8 @@
 
 import gnuplot
 from bench_charts import Chart, frame
-from bench_report import (STOCK, agree, contestants, label, markdown, median,
-                          worse_row)
+from bench_report import (OURS, STOCK, agree, contestants, label, markdown,
+                          median, worse_row)
 
 LATENCY = "neighbour-latency"
 BEYOND_MEMORY = "beyond-memory"
@@ -183,6 +183,7 @@ def latency_charts(results):
     said = "; ".join(
         f"{name}: " + ", ".join(
             f"{label(who)} {value[0]:.2f}" for who in whos
-            if (value := median(runs, load, who, figure)))
+            if who in (NOTHING, STOCK, OURS)
+            and (value := median(runs, load, who, figure)))
         for load, figure, name in groups)
     return {LATENCY: Chart(script, texts, f"{title}, ms. {said}.", 1200)}
