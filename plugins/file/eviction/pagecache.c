@@ -97,6 +97,14 @@ pagecache_wait (int fd, uint64_t offset, uint64_t length)
 }
 
 int
+pagecache_write_and_wait (int fd, uint64_t offset, uint64_t length)
+{
+  return sync_range (fd, offset, length,
+                     SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                       SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
+int
 pagecache_drop (int fd, uint64_t offset, uint64_t length)
 {
   return posix_fadvise (fd, offset, up_to_end (offset, length),

@@ -61,11 +61,13 @@ int pagecache_start (int fd, uint64_t offset, uint64_t length);
 uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                           uint64_t length);
 
-/* Wait for the writeback of a range.  Needs by_range.  Returns 0 or an errno
- * value: of a writeback error anywhere in the file, reported once on each
+/* Wait for the writeback of a range; and write all of its dirty pages, and wait
+ * for them.  pagecache_start may skip some.  Need by_range.  Return 0 or an
+ * errno value: of a writeback error anywhere in the file, reported once on each
  * description.
  */
 int pagecache_wait (int fd, uint64_t offset, uint64_t length);
+int pagecache_write_and_wait (int fd, uint64_t offset, uint64_t length);
 
 /* Drop the clean pages of a range from the page cache, length 0 meaning to the
  * end of the file.  Both must be multiples of the page size:

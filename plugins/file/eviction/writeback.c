@@ -120,12 +120,13 @@ writeback_start (struct writeback *wb, const struct extent_set *s,
 /* ---- waiting ---- */
 
 static int
-wait_once (struct writeback *wb, const struct extent *e)
+wait_by (struct writeback *wb, const struct extent *e,
+         int (*wait) (int fd, uint64_t offset, uint64_t length))
 {
   int err;
 
   wberr_call_begins (wb->errors, false);
-  err = pagecache_wait (wb->fd, e->offset, e->length);
+  err = wait (wb->fd, e->offset, e->length);
   if (err)
     wberr_observed (wb->errors, &wb->seen, err);
   wberr_call_ends (wb->errors);
@@ -142,13 +143,14 @@ wait_once (struct writeback *wb, const struct extent *e)
 static int
 wait_for_range (struct writeback *wb, const struct extent *e)
 {
-  const int err = wait_once (wb, e);
+  const int err = wait_by (wb, e, pagecache_wait);
   int again;
 
   if (pagecache_dirty (wb->pages, wb->fd, e->offset, e->length) == 0)
     return err;
-  start_range (wb, e);
-  again = wait_once (wb, e);
+  wberr_start_begins (wb->errors);
+  again = wait_by (wb, e, pagecache_write_and_wait);
+  wberr_start_ends (wb->errors);
   return err ? err : again;
 }
 
