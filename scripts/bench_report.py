@@ -300,7 +300,7 @@ def kept_of(load):
 GAINS = [
     ("left in the page cache after reading 1 GiB in requests of 4K",
      r"left .*read.* 1 GiB.* 4K", left_of("read-4k", 1 << 30), False),
-    ("… of 64K", r"left .*read.* 1 GiB.* 64K",
+    ("… of 64K", r"left .*1 GiB .*read.* 64K|left .*read.* 1 GiB.* 64K",
      left_of("read-64k", 1 << 30), False),
     ("… of 256K", r"left .*read.* 1 GiB.* 256K",
      left_of("read-256k", 1 << 30), False),
