@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -59,6 +60,27 @@ static uint64_t read_up_to;
 /* Its pages can be dropped. */
 static bool is_ordinary;
 
+/* errno value with which fdatasync(2) fails, or 0. */
+static int sync_error;
+
+/* Where the evictor has dropped pages first since it was reset. */
+static uint64_t first_dropped;
+
+int
+fdatasync (int of)
+{
+  errno = sync_error;
+  return sync_error ? -1 : fsync (of);
+}
+
+int
+posix_fadvise (int of, off_t offset, off_t length, int advice)
+{
+  if (advice == POSIX_FADV_DONTNEED && (uint64_t) offset < first_dropped)
+    first_dropped = offset;
+  return posix_fadvise64 (of, offset, length, advice);
+}
+
 static int
 begin (void **state)
 {
@@ -78,7 +100,10 @@ begin (void **state)
   wberr_init (&errors);
   ev = evictor_new (dup (fd), "disk", &config);
   assert_non_null (ev);
+  memset (&counters, 0, sizeof counters);
   read_up_to = READ_FROM;
+  sync_error = 0;
+  first_dropped = UINT64_MAX;
   lock_take (&ev->lock);
   return 0;
 }
@@ -321,24 +346,302 @@ a_failed_page_that_was_not_written_again_stays (void **state)
   assert_true (extent_set_overlaps (&ev->kept.failed, 0, 4096));
 }
 
+/* ---- bytes and windows are counted ---- */
+
+static void
+all_is_counted_and_given_back (void **state)
+{
+  uint64_t i;
+
+  for (i = 0; i < 4; i++) {
+    assert_true (throttle_try (&ev->throttle, 4096));
+    write_to (4 * i * MiB, 4096);
+    throttle_leave (&ev->throttle, 4096);
+  }
+  evict_add_read_locked (ev, READ_FROM, 2 * WINDOW);
+  assert_int_equal (counters.nr[STATS_WINDOWS], 0);
+  evict_rings_locked (ev);
+  assert_int_equal (counters.nr[STATS_WINDOWS], 3);
+  assert_int_equal (counters.nr[STATS_WINDOW_REQUESTS], 6);
+  assert_int_equal (counters.nr[STATS_WINDOW_EXTENTS], 6);
+  assert_true (counters.nr[STATS_EVICTED_BYTES] >= 2 * WINDOW + 4 * 4096);
+  assert_int_equal (counters.nr[STATS_SWEEPS], 1);
+  assert_int_equal (counters.nr[STATS_WRITEBACK_ERRORS], 0);
+  assert_int_equal (counters.waits[STATS_WRITEBACK_WAITS].nr, 1);
+  assert_int_equal (counters.nr[STATS_FLIGHT_LIMIT], ev->flight.limit);
+  assert_int_equal (ev->throttle.used, 0);
+  assert_int_equal (ev->flight.bytes, 0);
+  assert_int_equal (ev->writes.bytes, 0);
+  assert_int_equal (ev->reads.bytes, 0);
+}
+
+/* A reader's window begins in the middle of a folio that its readahead made. */
+static void
+a_long_read_is_dropped_with_its_first_folio (void **state)
+{
+  const uint64_t middle = READ_FROM + LARGEST_FOLIO / 2;
+
+  evict_add_read_locked (ev, middle, STREAM_EXTENT);
+  ring_seal (&ev->reads);
+  evict_read_locked (ev);
+  assert_int_equal (first_dropped, READ_FROM);
+  first_dropped = UINT64_MAX;
+  evict_add_read_locked (ev, middle, STREAM_EXTENT - 4096);
+  ring_seal (&ev->reads);
+  evict_read_locked (ev);
+  assert_int_equal (first_dropped, middle);
+}
+
+/* ---- without memory ---- */
+
+static void
+unrecorded_writes_are_synced (void **state)
+{
+  ev->kept.unrecorded = true;
+  evict_rings_locked (ev);
+  assert_false (kept_all (&ev->kept));
+}
+
+static void
+unrecorded_writes_that_failed_stay (void **state)
+{
+  ev->kept.unrecorded = true;
+  sync_error = EIO;
+  evict_rings_locked (ev);
+  assert_true (kept_all (&ev->kept));
+  sync_error = 0;
+  evict_rings_locked (ev);
+  assert_true (kept_all (&ev->kept));
+  assert_int_equal (counters.nr[STATS_WRITEBACK_ERRORS], 1);
+}
+
+static void
+they_stay_while_something_is_being_written (void **state)
+{
+  struct window *w = pin (0, 4096);
+
+  ev->kept.unrecorded = true;
+  evict_rings_locked (ev);
+  assert_true (kept_all (&ev->kept));
+  assert_int_equal (ring_unpin (&ev->writes, w, 0, 4096, 0), 0);
+  throttle_charge (&ev->throttle, 4096);
+}
+
+/* ---- sweeps ---- */
+
+static unsigned
+resident (uint64_t offset, uint64_t length)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE);
+  unsigned char in[WINDOW / 4096];
+  unsigned n = 0, i;
+  void *map = mmap (NULL, length, PROT_READ, MAP_SHARED, fd, offset);
+
+  assert_true (map != MAP_FAILED);
+  assert_int_equal (mincore (map, length, in), 0);
+  munmap (map, length);
+  for (i = 0; i < length / page; i++)
+    n += in[i] & 1;
+  return n * page / 4096;
+}
+
+static void
+bring_in (uint64_t offset, uint64_t length)
+{
+  static char data[WINDOW];
+  uint64_t n;
+
+  posix_fadvise64 (fd, 0, 0, POSIX_FADV_RANDOM);
+  for (; length > 0; offset += n, length -= n) {
+    n = length < WINDOW ? length : WINDOW;
+    assert_int_equal (pread (fd, data, n, offset), n);
+  }
+}
+
+static bool
+counts (void)
+{
+  return is_ordinary && pages.counts == COUNTS_BY_CACHESTAT;
+}
+
+static void
+much_that_is_in_no_window_is_swept (void **state)
+{
+  if (!counts ())
+    skip ();
+  bring_in (READ_FROM, WINDOW);
+  evict_count_and_sweep_locked (ev);
+  assert_false (sweep_goes_on (&ev->sweep));
+  bring_in (READ_FROM, WINDOWS * WINDOW);
+  evict_count_and_sweep_locked (ev);
+  assert_true (sweep_goes_on (&ev->sweep));
+  assert_int_equal (counters.nr[STATS_SWEEPS], 1);
+  while (evict_sweep_locked (ev))
+    ;
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
+}
+
+static void
+windows_and_readahead_may_be_resident (void **state)
+{
+  if (!counts ())
+    skip ();
+  bring_in (READ_FROM, 4 * WINDOW);
+  evict_add_read_locked (ev, READ_FROM, 2 * WINDOW);
+  evict_count_and_sweep_locked (ev);
+  assert_false (sweep_goes_on (&ev->sweep));
+  bring_in (READ_FROM, 6 * WINDOW);
+  ev->readers = 1;
+  ev->config.read_ahead = WINDOW;
+  evict_count_and_sweep_locked (ev);
+  assert_false (sweep_goes_on (&ev->sweep));
+  ev->readers = 0;
+  evict_count_and_sweep_locked (ev);
+  assert_true (sweep_goes_on (&ev->sweep));
+}
+
+static void
+a_sweep_leaves_readahead (void **state)
+{
+  const uint64_t all = WINDOW / 4096;
+
+  if (!counts ())
+    skip ();
+  ev->readers = 1;
+  ev->config.read_ahead = WINDOW / 2;
+  bring_in (READ_FROM - 4 * WINDOW, 8 * WINDOW);
+  evict_add_read_locked (ev, READ_FROM, WINDOW);
+  evict_begin_sweep (ev);
+  while (sweep_goes_on (&ev->sweep))
+    evict_sweep_turn_locked (ev);
+  assert_int_equal (resident (READ_FROM - 4 * WINDOW, WINDOW), 0);
+  assert_int_equal (resident (READ_FROM - WINDOW, WINDOW), 0);
+  assert_int_equal (resident (READ_FROM, WINDOW), all);
+  assert_int_equal (resident (READ_FROM + WINDOW, WINDOW), all);
+  assert_int_equal (resident (READ_FROM + 2 * WINDOW, WINDOW), 0);
+  evictor_reading (ev, WINDOW);
+  bring_in (READ_FROM - 4 * WINDOW, 8 * WINDOW);
+  evict_begin_sweep (ev);
+  while (sweep_goes_on (&ev->sweep))
+    evict_sweep_turn_locked (ev);
+  evictor_reading (ev, -(int64_t) WINDOW);
+  assert_int_equal (resident (READ_FROM - 2 * WINDOW, WINDOW), 0);
+  assert_int_equal (resident (READ_FROM - WINDOW, WINDOW), all);
+  assert_int_equal (resident (READ_FROM + 2 * WINDOW, WINDOW), all);
+  assert_int_equal (resident (READ_FROM + 3 * WINDOW, WINDOW), 0);
+  ev->readers = 0;
+}
+
+/* Pages that another process maps stay.  They are swept again only after many
+ * counts.
+ */
+static void
+pages_that_stay_are_not_swept_again (void **state)
+{
+  const uint64_t bytes = WINDOWS * WINDOW;
+  unsigned char *map;
+  unsigned n = 0;
+
+  if (!counts ())
+    skip ();
+  bring_in (READ_FROM, bytes);
+  map = mmap (NULL, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, READ_FROM);
+  assert_true (map != MAP_FAILED);
+  evict_count_and_sweep_locked (ev);
+  assert_true (sweep_goes_on (&ev->sweep));
+  while (sweep_goes_on (&ev->sweep))
+    evict_sweep_turn_locked (ev);
+  assert_true (ev->unevictable > 0);
+  while (!sweep_goes_on (&ev->sweep) && n++ < 1000)
+    evict_count_and_sweep_locked (ev);
+  assert_int_equal (n, 255); /* 256 counts, with the first */
+  munmap (map, bytes);
+}
+
+/* ---- what is newer than the disk ---- */
+
+static bool
+has_newer (uint64_t offset, uint64_t length, uint64_t holds_for)
+{
+  bool newer;
+
+  evictor_unlock (ev);
+  newer = evictor_has_newer (ev, offset, &length);
+  if (newer)
+    assert_true (evictor_may_have_newer (ev, offset, 1));
+  lock_take (&ev->lock);
+  assert_int_equal (length, holds_for);
+  return newer;
+}
+
+static void
+what_is_newer_than_the_disk_is_known (void **state)
+{
+  struct window *w;
+
+  assert_false (has_newer (0, 8 * WINDOW, 8 * WINDOW));
+  w = pin (WINDOW, WINDOW);
+  throttle_charge (&ev->throttle, WINDOW);
+  assert_false (has_newer (0, 8 * WINDOW, WINDOW));
+  assert_true (has_newer (WINDOW, 8 * WINDOW, WINDOW));
+  assert_true (has_newer (WINDOW + 4096, 8192, 8192));
+  assert_false (has_newer (2 * WINDOW, WINDOW, WINDOW));
+  assert_int_equal (ring_unpin (&ev->writes, w, WINDOW, WINDOW, WINDOW), 0);
+  evict_rings_locked (ev);
+  assert_false (has_newer (0, 8 * WINDOW, 8 * WINDOW));
+  ev->kept.overflowed = true;
+  assert_true (has_newer (0, WINDOW, WINDOW));
+}
+
+static void
+failed_ranges_are_newer_until_they_are_on_the_disk (void **state)
+{
+  const wberr_mark before = wberr_now (&errors);
+  wberr_mark after;
+
+  assert_int_equal (extent_set_add (&ev->kept.failed, 0, 2 * WINDOW), 0);
+  wberr_observed (&errors, &ev->wb.seen, EIO);
+  after = wberr_now (&errors);
+  assert_true (has_newer (0, 4 * WINDOW, 2 * WINDOW));
+  evictor_unlock (ev);
+  assert_true (evictor_may_have_newer (ev, WINDOW, WINDOW));
+  assert_false (evictor_may_have_newer (ev, 2 * WINDOW, WINDOW));
+  evictor_is_on_disk (ev, 0, WINDOW, before); /* it may have failed, too */
+  lock_take (&ev->lock);
+  assert_true (has_newer (0, 4 * WINDOW, 2 * WINDOW));
+  evictor_unlock (ev);
+  evictor_is_on_disk (ev, 0, WINDOW, after);
+  lock_take (&ev->lock);
+  assert_false (has_newer (0, 4 * WINDOW, WINDOW));
+  assert_true (has_newer (WINDOW, 4 * WINDOW, WINDOW));
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
+
 int
 main (void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown (writers_have_their_turn, begin, end),
-    cmocka_unit_test_setup_teardown (readers_have_theirs, begin, end),
-    cmocka_unit_test_setup_teardown (sweeps_have_their_turn, begin, end),
-    cmocka_unit_test_setup_teardown (all_have_their_turn_beside_a_busy_writer,
-                                     begin, end),
-    cmocka_unit_test_setup_teardown (part_of_a_page_that_failed_stays, begin,
-                                     end),
-    cmocka_unit_test_setup_teardown (a_full_window_is_dropped_at_once, begin,
-                                     end),
-    cmocka_unit_test_setup_teardown (a_pinned_window_stays, begin, end),
-    cmocka_unit_test_setup_teardown (
-      a_failed_page_that_was_not_written_again_stays, begin, end),
-    cmocka_unit_test_setup_teardown (little_that_was_flushed_goes_too, begin,
-                                     end),
+    TEST (writers_have_their_turn),
+    TEST (readers_have_theirs),
+    TEST (sweeps_have_their_turn),
+    TEST (all_have_their_turn_beside_a_busy_writer),
+    TEST (part_of_a_page_that_failed_stays),
+    TEST (a_full_window_is_dropped_at_once),
+    TEST (a_pinned_window_stays),
+    TEST (a_failed_page_that_was_not_written_again_stays),
+    TEST (little_that_was_flushed_goes_too),
+    TEST (all_is_counted_and_given_back),
+    TEST (a_long_read_is_dropped_with_its_first_folio),
+    TEST (unrecorded_writes_are_synced),
+    TEST (unrecorded_writes_that_failed_stay),
+    TEST (they_stay_while_something_is_being_written),
+    TEST (much_that_is_in_no_window_is_swept),
+    TEST (windows_and_readahead_may_be_resident),
+    TEST (a_sweep_leaves_readahead),
+    TEST (pages_that_stay_are_not_swept_again),
+    TEST (what_is_newer_than_the_disk_is_known),
+    TEST (failed_ranges_are_newer_until_they_are_on_the_disk),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);

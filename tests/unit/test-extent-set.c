@@ -102,6 +102,7 @@ intersects_all_shapes (void **state)
   struct extent_set s, other;
 
   extent_set_init (&s, 16);
+  s.rounds_up = true;
   extent_set_init (&other, 16);
   extent_set_add (&s, 0, 100);
   extent_set_add (&s, 200, 100);
@@ -118,6 +119,7 @@ intersects_all_shapes (void **state)
   assert_true (extent_set_overlaps (&s, 209, 1));
   assert_false (extent_set_overlaps (&s, 210, 80));
   assert_false (extent_set_overlaps (&s, 400, 10));
+  assert_true (s.rounds_up);
   extent_set_free (&s);
   extent_set_free (&other);
 }

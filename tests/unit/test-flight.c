@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -50,6 +51,7 @@ static void
 begin (struct thread *t, double rate, uint64_t latency)
 {
   *t = (struct thread){ .disk = { rate, latency, 0 }, .now = 1 };
+  memset (&t->flight, 0xff, sizeof t->flight);
   flight_init (&t->flight);
 }
 

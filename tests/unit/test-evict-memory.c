@@ -1,0 +1,363 @@
+/* If an allocation of the engine fails, no page is dropped that must stay, and
+ * once there is memory again the disk is emptied.  Each of the first
+ * allocations and a sample of the others fail, alone or with all that follow,
+ * with a thread and without, in both modes.
+ *
+ * Pages that must stay: those whose writeback failed, and with cache=preserve
+ * those that another process brought in.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../fuzz/stubs.h"
+#include "eviction/evictor_impl.h"
+
+#define KiB UINT64_C (1024)
+
+#define WINDOW (64 * KiB)
+#define FILE_SIZE (1024 * KiB)
+
+/* Where what is.  Another process's page is written to, too. */
+#define SCATTERED 0
+#define LARGE (512 * KiB)
+#define READ (640 * KiB)
+#define FAILED (768 * KiB)
+#define OTHERS (896 * KiB)
+#define OTHERS_SIZE (16 * KiB)
+
+static int fd;
+static uint64_t page;
+static struct pagecache pages;
+static bool is_ordinary; /* its pages can be dropped */
+static bool is_recorded; /* there was memory to record the write that fails */
+
+/* ---- failing ---- */
+
+static atomic_long until_failure; /* allocations; 0: none fails */
+static bool all_later_fail;
+static bool no_threads;
+static atomic_bool has_failed;
+
+static bool
+fails (void)
+{
+  const long left = atomic_load (&until_failure);
+
+  if (left == 0)
+    return false;
+  if (left > 1 || !all_later_fail)
+    atomic_fetch_sub (&until_failure, 1);
+  if (left > 1)
+    return false;
+  atomic_store (&has_failed, true);
+  errno = ENOMEM;
+  return true;
+}
+
+/* The engine is linked to these (ld --wrap). */
+void *__real_malloc (size_t n);
+void *__wrap_malloc (size_t n);
+void *__real_calloc (size_t nr, size_t n);
+void *__wrap_calloc (size_t nr, size_t n);
+void *__real_realloc (void *p, size_t n);
+void *__wrap_realloc (void *p, size_t n);
+int __real_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
+                           void *(*run) (void *), void *arg);
+int __wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
+                           void *(*run) (void *), void *arg);
+
+int __wrap_fdatasync (int of);
+
+void *
+__wrap_malloc (size_t n)
+{
+  return fails () ? NULL : __real_malloc (n);
+}
+
+void *
+__wrap_calloc (size_t nr, size_t n)
+{
+  return fails () ? NULL : __real_calloc (nr, n);
+}
+
+void *
+__wrap_realloc (void *p, size_t n)
+{
+  return fails () ? NULL : __real_realloc (p, n);
+}
+
+int
+__wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
+                       void *(*run) (void *), void *arg)
+{
+  return no_threads ? EAGAIN : __real_pthread_create (thread, attr, run, arg);
+}
+
+/* Without the file system's journal, which takes long. */
+int
+__wrap_fdatasync (int of)
+{
+  return sync_file_range (of, 0, 0,
+                          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                            SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
+/* ---- requests ---- */
+
+static unsigned
+resident (uint64_t offset, uint64_t length)
+{
+  unsigned char in[FILE_SIZE / 4096];
+  void *map = mmap (NULL, length, PROT_READ, MAP_SHARED, fd, offset);
+  unsigned n = 0, i;
+
+  assert_true (map != MAP_FAILED);
+  assert_int_equal (mincore (map, length, in), 0);
+  munmap (map, length);
+  for (i = 0; i < length / page; i++)
+    n += in[i] & 1;
+  return n;
+}
+
+/* The writeback of a write fails before it ends, if "err" is not 0. */
+static void
+write_at (struct evictor *ev, uint64_t offset, uint64_t length, int err)
+{
+  static const char data[WINDOW] = "data";
+  struct wberr_seen seen = wberr_seen_now (ev->config.errors);
+  struct evictor_write w;
+
+  evictor_write_begins (ev, &w, offset, length);
+  assert_int_equal (pwrite (fd, data, length, offset), length);
+  if (err) {
+    wberr_observed (ev->config.errors, &seen, err);
+    is_recorded = w.window != NULL;
+  }
+  evictor_write_ends (ev, &w, length);
+}
+
+static void
+read_at (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  static char data[WINDOW];
+  struct extent_set ours;
+
+  if (ev->config.preserve)
+    evictor_read_begins (ev, &ours, offset, length);
+  assert_int_equal (pread (fd, data, length, offset), length);
+  if (ev->config.preserve)
+    evictor_read_ends (ev, &ours);
+  else
+    evictor_read (ev, offset, length);
+}
+
+/* A flush fails for the error: nothing is written once more. */
+static void
+flush (struct evictor *ev, struct wberr_client *client)
+{
+  const uint64_t covered = evictor_flush_begins (ev);
+
+  assert_int_equal (wberr_flush (ev->config.errors, client, fd), EIO);
+  evictor_flush_ends (ev, covered);
+}
+
+static void
+send_requests (struct evictor *ev)
+{
+  struct wberr_client client;
+  uint64_t i;
+
+  wberr_client_init (ev->config.errors, &client);
+  read_at (ev, OTHERS, OTHERS_SIZE);
+  for (i = 0; i < 9; i++)
+    write_at (ev, SCATTERED + 2 * i * page + 512 * (i % 2), page - 1, 0);
+  write_at (ev, FAILED, 3 * page, EIO);
+  write_at (ev, FAILED + page, 512, 0);
+  write_at (ev, OTHERS + page, 512, 0);
+  write_at (ev, LARGE, WINDOW, 0);
+  read_at (ev, READ, WINDOW);
+  read_at (ev, SCATTERED, 2 * page);
+  flush (ev, &client);
+}
+
+/* ---- one disk ---- */
+
+static void
+prepare_file (void)
+{
+  char data[OTHERS_SIZE];
+
+  assert_int_equal (__wrap_fdatasync (fd), 0);
+  posix_fadvise (fd, 0, 0, POSIX_FADV_DONTNEED);
+  assert_int_equal (pread (fd, data, sizeof data, OTHERS), sizeof data);
+}
+
+static void
+check_pages (struct evictor *ev)
+{
+  const unsigned others = OTHERS_SIZE / page;
+  /* Also windows that were written before the error and not waited for. */
+  const unsigned failed = ev->kept.failed.bytes / page;
+  uint64_t length = page;
+
+  if (is_recorded) {
+    assert_int_equal (resident (FAILED, 3 * page), 3);
+    assert_true (evictor_has_newer (ev, FAILED, &length));
+  }
+  /* Not if an allocation failed: preserve_write may forget a page. */
+  if (ev->config.preserve && !has_failed)
+    assert_int_equal (resident (OTHERS, OTHERS_SIZE), others);
+  if (!is_ordinary || ev->kept.overflowed)
+    return;
+  /* With preserve, pages are another process's if there is doubt. */
+  if (!ev->config.preserve)
+    assert_int_equal (resident (0, FILE_SIZE), failed);
+  else if (!has_failed)
+    assert_true (resident (0, FILE_SIZE) <= failed + others);
+}
+
+/* The nth allocation fails.  Returns whether there were as many. */
+static bool
+one_disk (long nth, bool preserve)
+{
+  struct counters counters = { 0 };
+  struct wberr errors;
+  struct evictor_config config = {
+    .windows = 2,
+    .window_size = WINDOW,
+    .read_ahead = WINDOW,
+    .preserve = preserve,
+    .counters = &counters,
+    .pages = &pages,
+    .errors = &errors,
+  };
+  struct evictor *ev;
+
+  prepare_file ();
+  wberr_init (&errors);
+  throttle_set_limit (4 * WINDOW);
+  has_failed = false;
+  errors_told = 0;
+  until_failure = nth;
+  ev = evictor_new (dup (fd), "disk", &config);
+  if (ev)
+    send_requests (ev);
+  until_failure = 0;
+  if (ev) {
+    evictor_empty (ev);
+    check_pages (ev);
+    evictor_free (ev);
+  }
+  else
+    assert_int_equal (errors_told, 1);
+  assert_true (ev || has_failed);
+  wberr_free (&errors);
+  return has_failed;
+}
+
+static void
+each_fails (bool preserve)
+{
+  long nth, tried = 0;
+
+  for (nth = 1; one_disk (nth, preserve); nth += 1 + nth / 8)
+    tried++;
+  assert_true (tried > 5);
+}
+
+static void
+none (void **state)
+{
+  each_fails (false);
+}
+
+static void
+preserve (void **state)
+{
+  each_fails (true);
+}
+
+/* ---- setup ---- */
+
+static int
+one_of_requests (void **state)
+{
+  no_threads = true;
+  all_later_fail = false;
+  return 0;
+}
+
+static int
+all_of_requests (void **state)
+{
+  no_threads = true;
+  all_later_fail = true;
+  return 0;
+}
+
+static int
+all_of_thread (void **state)
+{
+  no_threads = false;
+  all_later_fail = true;
+  return 0;
+}
+
+static int
+make_file (void **state)
+{
+  static const char data[FILE_SIZE] = "data";
+  const char *folder = getenv ("TMPDIR");
+  char name[4096];
+  struct statfs fs;
+
+  snprintf (name, sizeof name, "%s/test-evict-memory-XXXXXX",
+            folder ? folder : "/var/tmp");
+  fd = mkstemp (name);
+  assert_true (fd >= 0);
+  unlink (name);
+  assert_int_equal (fstatfs (fd, &fs), 0);
+  is_ordinary = fs.f_type != TMPFS_MAGIC && fs.f_type != OVERLAYFS_SUPER_MAGIC;
+  assert_int_equal (pwrite (fd, data, FILE_SIZE, 0), FILE_SIZE);
+  posix_fadvise (fd, 0, 0, POSIX_FADV_RANDOM); /* no readahead */
+  page = sysconf (_SC_PAGESIZE);
+  pagecache_probe (&pages, fd, fs.f_type);
+  return 0;
+}
+
+int
+main (void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup (none, one_of_requests),
+    cmocka_unit_test_setup (preserve, one_of_requests),
+    cmocka_unit_test_setup (none, all_of_requests),
+    cmocka_unit_test_setup (preserve, all_of_requests),
+    cmocka_unit_test_setup (none, all_of_thread),
+    cmocka_unit_test_setup (preserve, all_of_thread),
+  };
+
+  return cmocka_run_group_tests (tests, make_file, NULL);
+}
