@@ -70,6 +70,25 @@ larger_than_the_ring_may_go_alone (void **state)
   throttle_free (&t);
 }
 
+/* However many disks are busy. */
+static void
+no_share_is_very_small (void **state)
+{
+  struct throttle t;
+
+  throttle_init (&t, 16 * MiB);
+  throttle_set_limit (0);
+  assert_true (throttle_share (&t) == LEAST_SHARE);
+  throttle_set_limit (8 * MiB); /* half of it for each ring */
+  assert_true (throttle_share (&t) == 4 * MiB);
+  throttle_set_busy (&t, true);
+  throttle_set_busy (&t, true); /* it was busy before */
+  assert_true (throttle_share (&t) == 4 * MiB);
+  throttle_free (&t);
+  throttle_set_limit (UINT64_MAX);
+  assert_true (throttle_share (&t) == 16 * MiB);
+}
+
 static void
 no_pace_up_to_half_full (void **state)
 {
@@ -196,6 +215,7 @@ main (void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test (credit_is_granted_in_order),
     cmocka_unit_test (larger_than_the_ring_may_go_alone),
+    cmocka_unit_test (no_share_is_very_small),
     cmocka_unit_test (no_pace_up_to_half_full),
     cmocka_unit_test (no_pace_until_it_is_known),
     cmocka_unit_test (waits_grow_as_it_gets_fuller),

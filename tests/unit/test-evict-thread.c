@@ -1,0 +1,233 @@
+/* The evictor's thread empties an idle disk and ends, tries again while pages
+ * stay, gives up after a few attempts, and starts again with the next request.
+ * Time passes at once: the test replaces the thread's waits.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "eviction/evictor_impl.h"
+
+#define WINDOW (UINT64_C (256) * 1024)
+#define FILE_SIZE (8 * WINDOW)
+
+static int fd;
+static bool can_count; /* and drop */
+static struct pagecache pages;
+static struct wberr errors;
+static struct counters counters;
+static struct evictor *ev;
+
+static atomic_uint waits; /* of the thread */
+
+int __wrap_pthread_cond_clockwait (pthread_cond_t *cond, pthread_mutex_t *mutex,
+                                   clockid_t clock, const struct timespec *t);
+
+int
+__wrap_pthread_cond_clockwait (pthread_cond_t *cond, pthread_mutex_t *mutex,
+                               clockid_t clock, const struct timespec *t)
+{
+  atomic_fetch_add (&waits, 1);
+  pthread_mutex_unlock (mutex);
+  usleep (10);
+  pthread_mutex_lock (mutex);
+  return ETIMEDOUT;
+}
+
+static int
+begin (void **state)
+{
+  static const char data[FILE_SIZE] = "data";
+  const char *folder = getenv ("TMPDIR");
+  struct evictor_config config = {
+    .windows = 4,
+    .window_size = WINDOW,
+    .counters = &counters,
+    .pages = &pages,
+    .errors = &errors,
+  };
+  char name[4096];
+  struct statfs fs;
+
+  snprintf (name, sizeof name, "%s/test-evict-thread-XXXXXX",
+            folder ? folder : "/var/tmp");
+  fd = mkstemp (name);
+  assert_true (fd >= 0);
+  unlink (name);
+  assert_int_equal (fstatfs (fd, &fs), 0);
+  assert_int_equal (pwrite (fd, data, FILE_SIZE, 0), FILE_SIZE);
+  assert_int_equal (fsync (fd), 0);
+  pagecache_probe (&pages, fd, fs.f_type);
+  can_count = fs.f_type != TMPFS_MAGIC && pages.counts == COUNTS_BY_CACHESTAT;
+  wberr_init (&errors);
+  ev = evictor_new (dup (fd), "disk", &config);
+  assert_non_null (ev);
+  memset (&counters, 0, sizeof counters);
+  waits = 0;
+  return 0;
+}
+
+static int
+end (void **state)
+{
+  evictor_free (ev);
+  wberr_free (&errors);
+  close (fd);
+  return 0;
+}
+
+static enum thread_state
+thread_state (void)
+{
+  enum thread_state s;
+
+  lock_take (&ev->lock);
+  s = ev->thread_state;
+  evictor_unlock (ev);
+  return s;
+}
+
+static void
+thread_ends (void)
+{
+  int i;
+
+  for (i = 0; thread_state () != THREAD_ENDED && i < 20000; i++)
+    usleep (1000);
+  assert_int_equal (thread_state (), THREAD_ENDED);
+}
+
+static void
+read_all (void)
+{
+  static char data[FILE_SIZE];
+
+  assert_int_equal (pread (fd, data, FILE_SIZE, 0), FILE_SIZE);
+  evictor_read (ev, 0, FILE_SIZE);
+}
+
+static void
+an_idle_disk_is_emptied (void **state)
+{
+  assert_true (evictor_is_empty (ev));
+  assert_int_equal (thread_state (), NO_THREAD);
+  read_all ();
+  thread_ends ();
+  assert_true (evictor_is_empty (ev));
+  assert_true (ring_is_empty (&ev->reads));
+  if (can_count)
+    assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
+  assert_int_equal (waits, 25); /* 1.25 s after the last request */
+}
+
+static void
+it_is_emptied_soon_after_a_flush (void **state)
+{
+  lock_take (&ev->lock);
+  assert_true (evict_thread_use_locked (ev));
+  evict_thread_empty_soon_locked (ev);
+  evictor_unlock (ev);
+  thread_ends ();
+  assert_int_equal (waits, 1);
+}
+
+static void
+what_is_prefetched_is_dropped (void **state)
+{
+  evictor_prefetch (ev, WINDOW, WINDOW / 2);
+  thread_ends ();
+  assert_true (evictor_is_empty (ev));
+  assert_int_equal (counters.nr[STATS_WINDOWS], 1);
+  assert_true (counters.nr[STATS_EVICTED_BYTES] >= WINDOW / 2);
+}
+
+static void
+a_request_starts_the_thread_again (void **state)
+{
+  read_all ();
+  thread_ends ();
+  read_all ();
+  assert_false (evictor_is_empty (ev));
+  thread_ends ();
+  assert_true (evictor_is_empty (ev));
+}
+
+/* Another process maps the pages. */
+static void
+pages_that_stay_are_tried_a_few_times (void **state)
+{
+  void *map;
+
+  if (!can_count)
+    skip ();
+  map = mmap (NULL, FILE_SIZE, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+  assert_true (map != MAP_FAILED);
+  read_all ();
+  thread_ends ();
+  assert_false (evictor_is_empty (ev));
+  /* 25 ticks, and then 1, 2, 4, 8, 16 and 32 more. */
+  assert_int_equal (waits, 25 + 63);
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), FILE_SIZE);
+  munmap (map, FILE_SIZE);
+  evictor_begin_empty (ev);
+  evictor_empty (ev);
+  assert_true (evictor_is_empty (ev));
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
+}
+
+/* It waits 11 times, for 1 ms, 2, 4, ... 1,024. */
+static void
+a_closer_does_not_wait_forever (void **state)
+{
+  void *map;
+
+  if (!can_count)
+    skip ();
+  map = mmap (NULL, FILE_SIZE, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+  assert_true (map != MAP_FAILED);
+  lock_take (&ev->lock);
+  assert_true (evict_thread_use_locked (ev));
+  evict_thread_drain_locked (ev);
+  evictor_unlock (ev);
+  evictor_empty (ev);
+  assert_in_range (waits, 11, 60); /* and idle ones, after it */
+  munmap (map, FILE_SIZE);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
+
+int
+main (void)
+{
+  const struct CMUnitTest tests[] = {
+    TEST (an_idle_disk_is_emptied),
+    TEST (it_is_emptied_soon_after_a_flush),
+    TEST (what_is_prefetched_is_dropped),
+    TEST (a_request_starts_the_thread_again),
+    TEST (pages_that_stay_are_tried_a_few_times),
+    TEST (a_closer_does_not_wait_forever),
+  };
+
+  return cmocka_run_group_tests (tests, NULL, NULL);
+}
