@@ -8,11 +8,13 @@
 #include <config.h>
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -51,6 +53,38 @@ credit_is_granted_in_order (void **state)
   assert_false (throttle_is_short (&t));
   writer_end (&w);
   throttle_leave (&t, 8192);
+  throttle_free (&t);
+  throttle_unlock (&t, &lock);
+}
+
+static void
+on_signal (int nr)
+{
+}
+
+static void
+a_signal_is_no_credit (void **state)
+{
+  const struct sigaction action = { .sa_handler = on_signal };
+  struct lock lock;
+  struct writer w;
+  struct throttle t;
+  int i;
+
+  sigaction (SIGUSR1, &action, NULL);
+  lock_init (&lock);
+  throttle_init (&t, 16 * MiB);
+  throttle_charge (&t, 16 * MiB);
+  lock_take (&lock);
+  writer_begin (&w, &t, &lock, 4096);
+  for (i = 0; i < 20; i++) {
+    pthread_kill (w.thread, SIGUSR1);
+    usleep (1000);
+  }
+  assert_false (atomic_load (&w.granted));
+  throttle_return (&t, 4096);
+  writer_end (&w);
+  throttle_leave (&t, 4096);
   throttle_free (&t);
   throttle_unlock (&t, &lock);
 }
@@ -214,6 +248,7 @@ main (void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test (credit_is_granted_in_order),
+    cmocka_unit_test (a_signal_is_no_credit),
     cmocka_unit_test (larger_than_the_ring_may_go_alone),
     cmocka_unit_test (no_share_is_very_small),
     cmocka_unit_test (no_pace_up_to_half_full),
