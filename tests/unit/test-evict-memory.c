@@ -257,13 +257,13 @@ check_pages (struct evictor *ev)
     assert_true (resident (0, FILE_SIZE) <= failed + others);
 }
 
-/* The nth allocation fails.  Returns whether there were as many. */
-static bool
-one_disk (long nth, bool preserve)
+static struct counters counters;
+static struct wberr errors;
+
+static struct evictor *
+begin_disk (bool preserve)
 {
-  struct counters counters = { 0 };
-  struct wberr errors;
-  struct evictor_config config = {
+  const struct evictor_config config = {
     .windows = 2,
     .window_size = WINDOW,
     .read_ahead = WINDOW,
@@ -272,15 +272,24 @@ one_disk (long nth, bool preserve)
     .pages = &pages,
     .errors = &errors,
   };
-  struct evictor *ev;
 
+  memset (&counters, 0, sizeof counters);
   prepare_file ();
   wberr_init (&errors);
   throttle_set_limit (4 * WINDOW);
+  return evictor_new (dup (fd), "disk", &config);
+}
+
+/* The nth allocation fails.  Returns whether there were as many. */
+static bool
+one_disk (long nth, bool preserve)
+{
+  struct evictor *ev;
+
   has_failed = false;
   errors_told = 0;
   until_failure = nth;
-  ev = evictor_new (dup (fd), "disk", &config);
+  ev = begin_disk (preserve);
   if (ev)
     send_requests (ev);
   until_failure = 0;
@@ -318,6 +327,26 @@ static void
 preserve (void **state)
 {
   each_fails (true);
+}
+
+/* A read that brings in nothing, as direct reads do, makes no page the plugin's
+ * that another process brings in later.
+ */
+static void
+pages_that_came_in_later_stay (void **state)
+{
+  char data[OTHERS_SIZE];
+  struct extent_set ours;
+  struct evictor *ev = begin_disk (true);
+
+  assert_non_null (ev);
+  evictor_read_begins (ev, &ours, READ, OTHERS_SIZE);
+  assert_false (evictor_read_ends (ev, &ours));
+  assert_int_equal (pread (fd, data, sizeof data, READ), sizeof data);
+  evictor_empty (ev);
+  assert_int_equal (resident (READ, OTHERS_SIZE), OTHERS_SIZE / page);
+  evictor_free (ev);
+  wberr_free (&errors);
 }
 
 /* ---- setup ---- */
@@ -372,6 +401,7 @@ int
 main (void)
 {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup (pages_that_came_in_later_stay, one_of_requests),
     cmocka_unit_test_setup (none, one_of_requests),
     cmocka_unit_test_setup (preserve, one_of_requests),
     cmocka_unit_test_setup (none, all_of_requests),

@@ -136,6 +136,7 @@ an_idle_disk_is_emptied (void **state)
   thread_ends ();
   assert_true (evictor_is_empty (ev));
   assert_true (ring_is_empty (&ev->reads));
+  assert_false (ev->throttle.busy); /* other disks have its share */
   if (can_count)
     assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
   assert_int_equal (waits, 25); /* 1.25 s after the last request */
@@ -146,6 +147,7 @@ it_is_emptied_soon_after_a_flush (void **state)
 {
   lock_take (&ev->lock);
   assert_true (evict_thread_use_locked (ev));
+  assert_true (ev->throttle.busy);
   evict_thread_empty_soon_locked (ev);
   evictor_unlock (ev);
   thread_ends ();
@@ -186,6 +188,7 @@ pages_that_stay_are_tried_a_few_times (void **state)
   read_all ();
   thread_ends ();
   assert_false (evictor_is_empty (ev));
+  assert_false (ev->throttle.busy);
   /* 25 ticks, and then 1, 2, 4, 8, 16 and 32 more. */
   assert_int_equal (waits, 25 + 63);
   assert_int_equal (pagecache_count (&pages, fd, 0, 0), FILE_SIZE);
