@@ -61,6 +61,7 @@ static bool all_later_fail;
 static bool no_threads;
 static atomic_bool no_pauses;
 static atomic_bool has_failed;
+static atomic_long allocated; /* and not freed */
 
 static bool
 fails (void)
@@ -85,6 +86,10 @@ void *__real_calloc (size_t nr, size_t n);
 void *__wrap_calloc (size_t nr, size_t n);
 void *__real_realloc (void *p, size_t n);
 void *__wrap_realloc (void *p, size_t n);
+char *__real_strdup (const char *s);
+char *__wrap_strdup (const char *s);
+void __real_free (void *p);
+void __wrap_free (void *p);
 int __real_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
                            void *(*run) (void *), void *arg);
 int __wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
@@ -96,22 +101,45 @@ int __real_pthread_cond_clockwait (pthread_cond_t *cond, pthread_mutex_t *mutex,
 int __wrap_pthread_cond_clockwait (pthread_cond_t *cond, pthread_mutex_t *mutex,
                                    clockid_t clock, const struct timespec *t);
 
+/* "new" is a new allocation, if there was none before. */
+static void *
+counted (void *before, void *new)
+{
+  if (before == NULL && new)
+    atomic_fetch_add (&allocated, 1);
+  return new;
+}
+
 void *
 __wrap_malloc (size_t n)
 {
-  return fails () ? NULL : __real_malloc (n);
+  return fails () ? NULL : counted (NULL, __real_malloc (n));
 }
 
 void *
 __wrap_calloc (size_t nr, size_t n)
 {
-  return fails () ? NULL : __real_calloc (nr, n);
+  return fails () ? NULL : counted (NULL, __real_calloc (nr, n));
 }
 
 void *
 __wrap_realloc (void *p, size_t n)
 {
-  return fails () ? NULL : __real_realloc (p, n);
+  return fails () ? NULL : counted (p, __real_realloc (p, n));
+}
+
+char *
+__wrap_strdup (const char *s)
+{
+  return fails () ? NULL : counted (NULL, __real_strdup (s));
+}
+
+void
+__wrap_free (void *p)
+{
+  if (p)
+    atomic_fetch_sub (&allocated, 1);
+  __real_free (p);
 }
 
 int
@@ -302,6 +330,7 @@ one_disk (long nth, bool preserve)
   }
   else
     assert_int_equal (errors_told, 1);
+  assert_int_equal (allocated, 0);
   assert_true (ev || has_failed);
   wberr_free (&errors);
   return has_failed;
@@ -401,7 +430,7 @@ int
 main (void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup (pages_that_came_in_later_stay, one_of_requests),
+    cmocka_unit_test_setup (pages_that_came_in_later_stay, all_of_thread),
     cmocka_unit_test_setup (none, one_of_requests),
     cmocka_unit_test_setup (preserve, one_of_requests),
     cmocka_unit_test_setup (none, all_of_requests),

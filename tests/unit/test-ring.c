@@ -237,6 +237,8 @@ flush_seals_the_rest_after_a_while (void **state)
   assert_false (ring_is_at_rest (&r, FLUSHED_REST_NS + 1));
   ring_flush_ends (&r, ring_flush_begins (&r), 1);
   assert_true (ring_is_at_rest (&r, FLUSHED_REST_NS + 1));
+  ring_flush_ends (&r, ring_flush_begins (&r), 9); /* it covers no more */
+  assert_true (ring_is_at_rest (&r, FLUSHED_REST_NS + 1));
   assert_true (ring_seal (&r));
   ring_free (&r);
 }

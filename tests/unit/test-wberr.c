@@ -313,6 +313,22 @@ a_flush_is_owed_what_fua_has_used_up (void **state)
   assert_int_equal (flush (&a, 0), 0);
 }
 
+static void
+calls_take_turns_where_they_must (void **state)
+{
+  wberr_call_begins (&e, false);
+  assert_int_equal (pthread_rwlock_tryrdlock (&e.calls), 0);
+  pthread_rwlock_unlock (&e.calls);
+  wberr_call_ends (&e);
+  wberr_call_begins (&e, true);
+  assert_int_not_equal (pthread_rwlock_tryrdlock (&e.calls), 0);
+  wberr_call_ends (&e);
+  wberr_take_turns (&e);
+  wberr_call_begins (&e, false);
+  assert_int_not_equal (pthread_rwlock_tryrdlock (&e.calls), 0);
+  wberr_call_ends (&e);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 int
@@ -332,6 +348,7 @@ main (void)
     TEST (a_write_in_progress_is_not_forgotten),
     TEST (a_write_that_ends_during_a_flush_is_not_forgotten),
     TEST (fua_does_not_tell_a_new_connection),
+    TEST (calls_take_turns_where_they_must),
     TEST (a_flush_is_owed_what_fua_has_used_up),
   };
 
