@@ -34,6 +34,7 @@
 
 #include "../fuzz/stubs.h"
 #include "eviction/evictor_impl.h"
+#include "eviction/retry.h"
 
 #define KiB UINT64_C (1024)
 
@@ -378,6 +379,39 @@ pages_that_came_in_later_stay (void **state)
   wberr_free (&errors);
 }
 
+/* No flush has failed for the error: the data is written once more when the
+ * last client leaves.  With preserve its pages stay all the same.
+ */
+static void
+close_after_error (bool preserve, unsigned left)
+{
+  struct evictor *ev = begin_disk (preserve);
+
+  assert_non_null (ev);
+  write_at (ev, FAILED, 3 * page, EIO);
+  evictor_empty (ev);
+  assert_int_equal (resident (FAILED, 3 * page), left);
+  assert_int_equal (ev->kept.failed.bytes, left * page);
+  evictor_free (ev);
+  wberr_free (&errors);
+}
+
+static void
+unreported_errors_are_retried (void **state)
+{
+  struct extent_set set;
+  bool works;
+
+  extent_set_init (&set, 1);
+  assert_int_equal (extent_set_add (&set, FAILED, page), 0);
+  works = retry_write (fd, &set); /* Linux 5.14 */
+  extent_set_free (&set);
+  if (!works || !is_ordinary)
+    skip ();
+  close_after_error (false, 0);
+  close_after_error (true, 3);
+}
+
 /* ---- setup ---- */
 
 static int
@@ -431,6 +465,7 @@ main (void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup (pages_that_came_in_later_stay, all_of_thread),
+    cmocka_unit_test_setup (unreported_errors_are_retried, one_of_requests),
     cmocka_unit_test_setup (none, one_of_requests),
     cmocka_unit_test_setup (preserve, one_of_requests),
     cmocka_unit_test_setup (none, all_of_requests),

@@ -348,6 +348,12 @@ a_failed_page_that_was_not_written_again_stays (void **state)
 
 /* ---- bytes and windows are counted ---- */
 
+static bool
+counts (void)
+{
+  return is_ordinary && pages.counts == COUNTS_BY_CACHESTAT;
+}
+
 static void
 all_is_counted_and_given_back (void **state)
 {
@@ -373,6 +379,27 @@ all_is_counted_and_given_back (void **state)
   assert_int_equal (ev->flight.bytes, 0);
   assert_int_equal (ev->writes.bytes, 0);
   assert_int_equal (ev->reads.bytes, 0);
+}
+
+/* What was started is in flight until it was waited for.  Where ranges cannot
+ * be waited for, that is not known.
+ */
+static void
+what_was_started_is_in_flight (void **state)
+{
+  if (!counts ())
+    skip ();
+  assert_true (write_window (0));
+  assert_int_equal (evict_next_step_locked (ev), START_PIECE);
+  assert_true (evict_step_locked (ev));
+  assert_int_equal (ev->flight.bytes, pages.by_range ? WINDOW : 0);
+  while (evict_step_locked (ev))
+    ;
+  assert_int_equal (ev->flight.bytes, 0);
+  pages.by_range = false;
+  assert_true (write_window (0));
+  assert_true (evict_step_locked (ev));
+  assert_int_equal (ev->flight.bytes, 0);
 }
 
 /* A reader's window begins in the middle of a folio that its readahead made. */
@@ -456,12 +483,6 @@ bring_in (uint64_t offset, uint64_t length)
     n = length < WINDOW ? length : WINDOW;
     assert_int_equal (pread (fd, data, n, offset), n);
   }
-}
-
-static bool
-counts (void)
-{
-  return is_ordinary && pages.counts == COUNTS_BY_CACHESTAT;
 }
 
 static void
@@ -632,6 +653,7 @@ main (void)
     TEST (a_failed_page_that_was_not_written_again_stays),
     TEST (little_that_was_flushed_goes_too),
     TEST (all_is_counted_and_given_back),
+    TEST (what_was_started_is_in_flight),
     TEST (a_long_read_is_dropped_with_its_first_folio),
     TEST (unrecorded_writes_are_synced),
     TEST (unrecorded_writes_that_failed_stay),
