@@ -113,7 +113,9 @@ window_does_not_outgrow_its_size (void **state)
 
   ring_init (&r, MiB);
   assert_int_equal (ring_add (&r, 0, MiB / 2, 0), RING_ADDED);
+  assert_int_equal (ring_sealed_bytes (&r), 0);
   assert_int_equal (ring_add (&r, 8 * MiB, MiB, 0), RING_SEALED);
+  assert_int_equal (ring_sealed_bytes (&r), MiB + MiB / 2);
   while ((w = ring_take (&r))) {
     assert_true (w->set.bytes <= MiB);
     ring_free_taken (&r, w);
