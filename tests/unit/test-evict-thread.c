@@ -61,7 +61,7 @@ begin (void **state)
   static const char data[FILE_SIZE] = "data";
   const char *folder = getenv ("TMPDIR");
   struct evictor_config config = {
-    .windows = 4,
+    .windows = 16, /* the request drops none itself */
     .window_size = WINDOW,
     .counters = &counters,
     .pages = &pages,
