@@ -34,7 +34,7 @@ static uint32_t memory_align, offset_align;
 static int open_error, read_error;
 static bool no_memory;
 static uint64_t file_size;
-static int closed, advised;
+static int closed, advised, allocated;
 
 static int
 fake_statx (int fd, const char *name, int flags, unsigned mask,
@@ -86,7 +86,17 @@ static void *
 fake_aligned_alloc (size_t align, size_t length)
 {
   errno = ENOMEM;
-  return no_memory ? NULL : aligned_alloc (align, length);
+  if (no_memory)
+    return NULL;
+  allocated++;
+  return aligned_alloc (align, length);
+}
+
+static void
+fake_free (void *p)
+{
+  allocated--;
+  free (p);
 }
 
 static int
@@ -110,7 +120,9 @@ fake_close (int fd)
 #define aligned_alloc fake_aligned_alloc
 #define posix_fadvise fake_posix_fadvise
 #define close fake_close
+#define free fake_free
 #include "eviction/direct.c"
+#undef free
 
 int
 reopen (int fd, int flags)
@@ -132,7 +144,7 @@ begin (void **state)
   offset_align = 512;
   no_memory = false;
   file_size = 1000000;
-  closed = advised = 0;
+  closed = advised = allocated = 0;
   return 0;
 }
 
@@ -250,6 +262,7 @@ reads (uint64_t offset, size_t count, ssize_t expected)
   for (i = 0; i < expected; i++)
     assert_int_equal (at[i], byte_at (offset + i));
   assert_int_equal (at[expected > 0 ? expected : 0], 'x');
+  assert_int_equal (allocated, 0);
   free (buf);
 }
 

@@ -27,6 +27,7 @@
 
 #include <cmocka.h>
 
+#include "../fuzz/stubs.h"
 #include "eviction/evictor_impl.h"
 #include "waiting-writer.h"
 
@@ -366,7 +367,9 @@ all_is_counted_and_given_back (void **state)
   }
   evict_add_read_locked (ev, READ_FROM, 2 * WINDOW);
   assert_int_equal (counters.nr[STATS_WINDOWS], 0);
+  errors_told = 0;
   evict_rings_locked (ev);
+  assert_int_equal (errors_told, 0);
   assert_int_equal (counters.nr[STATS_WINDOWS], 3);
   assert_int_equal (counters.nr[STATS_WINDOW_REQUESTS], 6);
   assert_int_equal (counters.nr[STATS_WINDOW_EXTENTS], 6);
@@ -400,6 +403,31 @@ what_was_started_is_in_flight (void **state)
   assert_true (write_window (0));
   assert_true (evict_step_locked (ev));
   assert_int_equal (ev->flight.bytes, 0);
+}
+
+static void
+a_long_read_is_recorded_as_a_whole (void **state)
+{
+  struct extent_set set;
+
+  extent_set_init (&set, SIZE_MAX);
+  evict_add_read_locked (ev, READ_FROM + 4096, 3 * WINDOW);
+  assert_int_equal (ring_add_to (&ev->reads, &set), 0);
+  assert_int_equal (set.nr, 1);
+  assert_int_equal (set.v[0].offset, READ_FROM + 4096);
+  assert_int_equal (set.bytes, 3 * WINDOW);
+  extent_set_free (&set);
+}
+
+/* What is in a window is not remembered twice. */
+static void
+what_is_read_again_is_in_a_window (void **state)
+{
+  assert_int_equal (extent_set_add (&ev->preserve.ours, READ_FROM, 2 * WINDOW),
+                    0);
+  evict_add_read_locked (ev, READ_FROM, WINDOW);
+  assert_int_equal (ev->preserve.ours.bytes, WINDOW);
+  extent_set_clear (&ev->preserve.ours);
 }
 
 /* A reader's window begins in the middle of a folio that its readahead made. */
@@ -654,6 +682,8 @@ main (void)
     TEST (little_that_was_flushed_goes_too),
     TEST (all_is_counted_and_given_back),
     TEST (what_was_started_is_in_flight),
+    TEST (a_long_read_is_recorded_as_a_whole),
+    TEST (what_is_read_again_is_in_a_window),
     TEST (a_long_read_is_dropped_with_its_first_folio),
     TEST (unrecorded_writes_are_synced),
     TEST (unrecorded_writes_that_failed_stay),
