@@ -200,7 +200,7 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 static int
 carry_out (struct connection *c, const struct request *rq)
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE), sector = c->disk->sector_size;
+  const uint64_t page = c->disk->pages.unit, sector = c->disk->sector_size;
   const uint64_t unit = sector > page ? sector : page; /* powers of two */
   const uint64_t end = rq->offset + rq->count;
   uint64_t from = (rq->offset + unit - 1) / unit * unit;

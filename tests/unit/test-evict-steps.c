@@ -519,13 +519,13 @@ much_that_is_in_no_window_is_swept (void **state)
   if (!counts ())
     skip ();
   bring_in (READ_FROM, WINDOW);
-  evict_count_and_sweep_locked (ev);
+  sweep_if_needed_locked (ev);
   assert_false (sweep_goes_on (&ev->sweep));
   bring_in (READ_FROM, WINDOWS * WINDOW);
-  evict_count_and_sweep_locked (ev);
+  sweep_if_needed_locked (ev);
   assert_true (sweep_goes_on (&ev->sweep));
   assert_int_equal (counters.nr[STATS_SWEEPS], 1);
-  while (evict_sweep_locked (ev))
+  while (sweep_piece_locked (ev))
     ;
   assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
 }
@@ -537,15 +537,15 @@ windows_and_readahead_may_be_resident (void **state)
     skip ();
   bring_in (READ_FROM, 4 * WINDOW);
   evict_add_read_locked (ev, READ_FROM, 2 * WINDOW);
-  evict_count_and_sweep_locked (ev);
+  sweep_if_needed_locked (ev);
   assert_false (sweep_goes_on (&ev->sweep));
   bring_in (READ_FROM, 6 * WINDOW);
   ev->readers = 1;
   ev->config.read_ahead = WINDOW;
-  evict_count_and_sweep_locked (ev);
+  sweep_if_needed_locked (ev);
   assert_false (sweep_goes_on (&ev->sweep));
   ev->readers = 0;
-  evict_count_and_sweep_locked (ev);
+  sweep_if_needed_locked (ev);
   assert_true (sweep_goes_on (&ev->sweep));
 }
 
@@ -560,9 +560,9 @@ a_sweep_leaves_readahead (void **state)
   ev->config.read_ahead = WINDOW / 2;
   bring_in (READ_FROM - 4 * WINDOW, 8 * WINDOW);
   evict_add_read_locked (ev, READ_FROM, WINDOW);
-  evict_begin_sweep (ev);
+  sweep_begin (ev);
   while (sweep_goes_on (&ev->sweep))
-    evict_sweep_turn_locked (ev);
+    sweep_turn_locked (ev);
   assert_int_equal (resident (READ_FROM - 4 * WINDOW, WINDOW), 0);
   assert_int_equal (resident (READ_FROM - WINDOW, WINDOW), 0);
   assert_int_equal (resident (READ_FROM, WINDOW), all);
@@ -570,9 +570,9 @@ a_sweep_leaves_readahead (void **state)
   assert_int_equal (resident (READ_FROM + 2 * WINDOW, WINDOW), 0);
   evictor_reading (ev, WINDOW);
   bring_in (READ_FROM - 4 * WINDOW, 8 * WINDOW);
-  evict_begin_sweep (ev);
+  sweep_begin (ev);
   while (sweep_goes_on (&ev->sweep))
-    evict_sweep_turn_locked (ev);
+    sweep_turn_locked (ev);
   evictor_reading (ev, -(int64_t) WINDOW);
   assert_int_equal (resident (READ_FROM - 2 * WINDOW, WINDOW), 0);
   assert_int_equal (resident (READ_FROM - WINDOW, WINDOW), all);
@@ -596,13 +596,13 @@ pages_that_stay_are_not_swept_again (void **state)
   bring_in (READ_FROM, bytes);
   map = mmap (NULL, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, READ_FROM);
   assert_true (map != MAP_FAILED);
-  evict_count_and_sweep_locked (ev);
+  sweep_if_needed_locked (ev);
   assert_true (sweep_goes_on (&ev->sweep));
   while (sweep_goes_on (&ev->sweep))
-    evict_sweep_turn_locked (ev);
+    sweep_turn_locked (ev);
   assert_true (ev->unevictable > 0);
   while (!sweep_goes_on (&ev->sweep) && n++ < 1000)
-    evict_count_and_sweep_locked (ev);
+    sweep_if_needed_locked (ev);
   assert_int_equal (n, 255); /* 256 counts, with the first */
   munmap (map, bytes);
 }

@@ -130,7 +130,8 @@ read_all (void)
 static void
 an_idle_disk_is_emptied (void **state)
 {
-  assert_true (evictor_is_empty (ev));
+  assert_false (
+    evictor_is_empty (ev)); /* a killed server may have left pages */
   assert_int_equal (thread_state (), NO_THREAD);
   read_all ();
   thread_ends ();

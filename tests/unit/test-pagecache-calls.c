@@ -141,9 +141,11 @@ end (void **state)
   return 0;
 }
 
-static const struct pagecache by_cachestat = { true, COUNTS_BY_CACHESTAT };
-static const struct pagecache by_mincore = { true, COUNTS_BY_MINCORE };
-static const struct pagecache by_nothing = { false, COUNTS_BY_NOTHING };
+static const struct pagecache by_cachestat = { .by_range = true,
+                                               .counts = COUNTS_BY_CACHESTAT };
+static const struct pagecache by_mincore = { .by_range = true,
+                                             .counts = COUNTS_BY_MINCORE };
+static const struct pagecache by_nothing = { .counts = COUNTS_BY_NOTHING };
 
 /* ---- probing ---- */
 
@@ -229,27 +231,18 @@ starts_and_passes_errors_on (void **state)
 }
 
 static void
-waits (const struct pagecache *pc, unsigned flags)
-{
-  assert_int_equal (pagecache_wait (pc, 3, 0, PAGE), range_error);
-  assert_int_equal (range_flags, flags);
-}
-
-static void
-writes_what_is_dirty_while_it_waits (void **state)
+waits_and_writes_what_is_dirty (void **state)
 {
   const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                        SYNC_FILE_RANGE_WAIT_AFTER;
 
-  waits (&by_cachestat, SYNC_FILE_RANGE_WAIT_BEFORE);
-  dirty[0] = true;
-  waits (&by_cachestat, all);
-  dirty[0] = false;
-  waits (&by_mincore, all); /* it does not report dirty pages */
+  assert_int_equal (pagecache_wait (3, 0, PAGE), 0);
+  assert_int_equal (range_flags, SYNC_FILE_RANGE_WAIT_BEFORE);
+  assert_int_equal (pagecache_write_and_wait (3, 0, PAGE), 0);
+  assert_int_equal (range_flags, all);
   range_error = EIO;
-  waits (&by_cachestat, SYNC_FILE_RANGE_WAIT_BEFORE);
-  cachestat_error = EPERM;
-  waits (&by_cachestat, all);
+  assert_int_equal (pagecache_wait (3, 0, PAGE), EIO);
+  assert_int_equal (pagecache_write_and_wait (3, 0, PAGE), EIO);
 }
 
 static void
@@ -358,7 +351,7 @@ main (void)
     TEST (not_where_the_call_is_forbidden),
     TEST (counts_by_what_reports_pages),
     TEST (starts_and_passes_errors_on),
-    TEST (writes_what_is_dirty_while_it_waits),
+    TEST (waits_and_writes_what_is_dirty),
     TEST (counts_dirty_bytes),
     TEST (counts_resident_bytes),
     TEST (does_not_count_what_it_cannot),

@@ -387,21 +387,19 @@ evict_add_read_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 /* ---- emptying ---- */
 
 /* A write could not be recorded for want of memory, so nothing was dropped.
- * Once all data is on the disk, pages may be dropped again.
+ * Once all data is on the disk, pages may be dropped again.  After an error
+ * they may not: without a record it may be one of that write.
  */
 static void
 sync_unrecorded_locked (struct evictor *ev)
 {
-  const wberr_mark before = wberr_now (ev->config.errors);
-  int err;
-
   if (!ev->kept.unrecorded || !ring_is_empty (&ev->writes))
     return;
   ev->kept.unrecorded = false; /* a write from now on may set it again */
   evictor_unlock (ev);
-  err = writeback_sync (&ev->wb);
+  writeback_sync (&ev->wb);
   lock_take (&ev->lock);
-  if (err || wberr_now (ev->config.errors) != before)
+  if (wberr_now (ev->config.errors) > 0)
     ev->kept.overflowed = true;
   ev->kept.logged = kept_all (&ev->kept);
 }

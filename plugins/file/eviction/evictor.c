@@ -33,6 +33,7 @@ init (struct evictor *ev)
   pthread_cond_init (&ev->dropped, NULL);
   ring_init (&ev->reads, config->window_size);
   ring_init (&ev->writes, config->window_size);
+  ev->reads.page_size = ev->writes.page_size = config->pages->unit;
   kept_init (&ev->kept);
   preserve_init (&ev->preserve);
   throttle_init (&ev->throttle, config->windows * config->window_size);
@@ -128,16 +129,18 @@ evictor_empty (struct evictor *ev)
 {
   bool retry;
 
-  lock_take (&ev->lock);
-  evict_thread_drain_locked (ev);
-  while (ev->drain)
-    lock_wait (&ev->lock, &ev->emptied);
-  evict_alone_locked (ev, true);
-  retry = wberr_unreported (ev->config.errors) &&
-          ev->retried != wberr_now (ev->config.errors);
-  evictor_unlock (ev);
-  if (retry)
-    retry_failed (ev);
+  do {
+    lock_take (&ev->lock);
+    evict_thread_drain_locked (ev);
+    while (ev->drain)
+      lock_wait (&ev->lock, &ev->emptied);
+    evict_alone_locked (ev, true);
+    retry = wberr_unreported (ev->config.errors) &&
+            ev->retried != wberr_now (ev->config.errors);
+    evictor_unlock (ev);
+    if (retry)
+      retry_failed (ev);
+  } while (retry); /* what was written once more is to be dropped */
 }
 
 bool

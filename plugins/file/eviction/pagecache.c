@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "pagecache.h"
@@ -208,11 +209,25 @@ has_mincore (int fd)
          !(resident[0] & 1);
 }
 
+/* Only these file systems report their block size there. */
+static uint32_t
+unit_of (int fd, uint32_t magic)
+{
+  const uint32_t page = sysconf (_SC_PAGESIZE);
+  struct statfs fs;
+
+  if ((magic == XFS_SUPER_MAGIC || magic == EXT4_SUPER_MAGIC) &&
+      fstatfs (fd, &fs) == 0 && fs.f_bsize > page)
+    return fs.f_bsize;
+  return page;
+}
+
 void
 pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 {
   struct cachestat_counts counts;
 
+  pc->unit = unit_of (fd, magic);
   pc->by_range = waits_by_range (magic) && has_sync_file_range (fd);
   pc->is_local = waits_by_range (magic) || magic == OVERLAYFS_SUPER_MAGIC;
   if (magic != OVERLAYFS_SUPER_MAGIC && cachestat (fd, 0, 1, &counts) == 0)

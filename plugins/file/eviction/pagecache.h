@@ -37,6 +37,8 @@ enum pagecache_counts {
 struct pagecache {
   bool by_range; /* sync_file_range waits until a range can be dropped */
   bool is_local; /* a lock of fcntl(2) waits for no server */
+  uint32_t unit; /* bytes that are cached together: a page, or a larger block of
+                  * the file system (XFS and ext4, Linux 6.12) */
   enum pagecache_counts counts;
 };
 

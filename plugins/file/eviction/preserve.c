@@ -140,10 +140,10 @@ preserve_claim_locked (struct evictor *ev, uint64_t offset, uint64_t length)
   extent_set_subtract (&p->others, &ours);
   extent_set_subtract (&p->ours, &ours);
   if (extent_set_union (&p->others, &others) == -1)
-    ev->kept.unrecorded = true;
+    ev->kept.overflowed = true; /* page owners are not known any more */
   if (ours.nr == 0 && others.nr == 0 &&
       extent_set_add (&p->others, e.offset, e.length) == -1)
-    ev->kept.overflowed = true; /* page owners are not known any more */
+    ev->kept.overflowed = true; /* neither */
   extent_set_free (&ours);
   extent_set_free (&others);
 }

@@ -58,8 +58,8 @@ struct window {
 struct ring {
   uint64_t window_size; /* bytes after which a window is sealed; the owner may
                          * change it */
-  uint64_t page_size;
-  uint64_t bytes;                       /* held by all windows */
+  uint64_t page_size;   /* a page, or what the owner sets in its place */
+  uint64_t bytes;       /* held by all windows */
   TAILQ_HEAD (windows, window) windows; /* oldest first */
   struct window *added_to; /* by the last ring_add that succeeded */
   uint64_t serial;         /* of the window sealed last */
