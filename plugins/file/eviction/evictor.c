@@ -86,6 +86,17 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   return ev;
 }
 
+/* Whether the failed ranges are to be written once more when the last client
+ * disconnects: no flush has failed for the latest writeback error.
+ */
+static bool
+must_retry_locked (const struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return wberr_unreported (ev->config.errors) &&
+         ev->retried != wberr_now (ev->config.errors);
+}
+
 /* The last client has disconnected, and no flush has failed for the writeback
  * error: write the failed ranges once more.  If that succeeds, they are dropped
  * as ranges that were read; with preserve they stay.
@@ -135,8 +146,7 @@ evictor_empty (struct evictor *ev)
     while (ev->drain)
       lock_wait (&ev->lock, &ev->emptied);
     evict_alone_locked (ev, true);
-    retry = wberr_unreported (ev->config.errors) &&
-            ev->retried != wberr_now (ev->config.errors);
+    retry = must_retry_locked (ev);
     evictor_unlock (ev);
     if (retry)
       retry_failed (ev);
@@ -146,12 +156,12 @@ evictor_empty (struct evictor *ev)
 bool
 evictor_is_empty (struct evictor *ev)
 {
-  bool active;
+  bool empty;
 
   lock_take (&ev->lock);
-  active = ev->active;
+  empty = !ev->active && !must_retry_locked (ev);
   evictor_unlock (ev);
-  return !active;
+  return empty;
 }
 
 void

@@ -94,8 +94,9 @@ void evictor_begin_empty (struct evictor *ev);
  */
 void evictor_empty (struct evictor *ev);
 
-/* Whether nothing was read or written since evictor_empty.  False at first, as
- * a server that was killed may have left pages.
+/* Whether nothing was read or written since the disk was emptied, and no failed
+ * range is to be written once more.  False at first, as a server that was
+ * killed may have left pages.
  */
 bool evictor_is_empty (struct evictor *ev);
 

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Data whose writeback failed is written once more when the last client leaves
+# without a flush, also if the disk was idle before.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=rig/lib.sh
+. "$(dirname "$0")/rig/lib.sh" || exit
+
+# left SECONDS: a client leaves so long after the disk accepts writes again.
+# Returns 1 if its data is lost.
+left ()
+{
+  local status=0
+
+  # A journal would shut the file system down.
+  make_fs ext4 -O ^has_journal
+  # Full of data: ext4 loses what fails when it is written for the first time.
+  head -c 16M /dev/zero >"$mnt/disk"
+  sync "$mnt/disk"
+  drop "$mnt/disk"
+  start_nbdkit file "$mnt/disk" cache=none
+  client_start "$uri"
+  disk_says a
+  ask write 0 4M
+  eventually 5 grep -q 'writing back' "$tmp/log" || fail 'no writeback failed'
+  disk_says -
+  sleep "$1"
+  ask save "$tmp/model"
+  client_stop
+  stop_nbdkit
+  unmount_fs
+  mount_fs ext4
+  cmp "$mnt/disk" "$tmp/model" >&2 || status=1
+  unmount_fs
+  return $status
+}
+
+disk_up 256M
+for seconds in 0 3; do
+  # Where DAMON reclaims idle pages, the kernel may take some of them.
+  left $seconds || left $seconds || left $seconds ||
+    fail "data was lost, after $seconds s"
+done
+disk_down
