@@ -18,11 +18,12 @@
 
 /* A piece takes 1 or 2 ms if all of it is resident in single pages, and almost
  * nothing if none is.  Then the next piece is twice as long, up to a limit: a
- * file of 8 TiB takes 8,192 pieces.  It is as short as that because writers to
- * a piece wait for it.
+ * file of 8 TiB takes 8,192 pieces, and a larger one takes no more.  It is as
+ * short as that because writers to a piece wait for it.
  */
 #define PIECE (UINT64_C (8) << 20)
 #define MOST_PIECE (UINT64_C (1) << 30)
+#define MOST_PIECES 8192
 #define QUICK_NS 200000
 
 /* The most calls for a piece: there may be many ranges to exclude. */
@@ -109,7 +110,7 @@ drop_piece (struct sweep *s, int fd, const struct extent_set *excluded)
     sweep_end (s);
   if (nanoseconds_now () - begin >= QUICK_NS)
     s->length = PIECE;
-  else if (s->length < MOST_PIECE)
+  else if (s->length < MOST_PIECE || s->length < file_end / MOST_PIECES)
     s->length *= 2;
 }
 
