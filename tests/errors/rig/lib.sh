@@ -30,6 +30,7 @@ fuse_pid=
 mnt="$tmp/mnt"          # where the file system is mounted
 below="$tmp/below"      # what is below it, if it is an overlay
 real=$mnt               # where the files really are
+late=$tmp/late          # which calls are held back
 mount_options=()        # of the file system that is on the disk
 ours=$NBDKIT            # the nbdkit that has the plugin
 stock=${NBDKIT_SYSTEM:-nbdkit} # the first one in the PATH
@@ -158,6 +159,51 @@ fails ()
   [[ $answer = 'error EIO'* ]] || fail "$*: $answer, and not EIO"
 }
 
+# late_calls: servers that are started next have late.so, see late.c.
+late_calls ()
+{
+  local plugin library=$builddir/errors/rig/.libs/late.so
+
+  plugin=$("$NBDKIT" file --dump-plugin | sed -n 's/^path=//p')
+  [[ $(ldd "$plugin") != *lib[at]san* ]] ||
+    skip 'the library of a sanitizer must be the first one'
+  [ -e "$library" ] || lacks "needs $library: make check TESTS="
+  mkdir "$late"
+  # shellcheck disable=SC2034
+  under=(env "LD_PRELOAD=$library" "LATE=$late")
+}
+
+# hold KIND [OFFSET]: the next call of this kind is held back, see late.c.
+hold ()
+{
+  echo "${2:-0}" >"$late/new"
+  mv "$late/new" "$late/$1"
+}
+
+# held KIND: that call waits now.
+held ()
+{
+  eventually 5 test -e "$late/$1.held" || fail "no call was held back: $1"
+}
+
+# let_go: calls that are held back continue, and no others are held back.
+let_go ()
+{
+  rm -rf "${late:?}"/*
+}
+
+# ask_beside REQUEST...: as ask_any, beside a call that is held back.  If there
+# is no answer, the request may be waiting for that call, which then continues.
+ask_beside ()
+{
+  local status=0
+
+  ask_for 2 "$@" || status=$?
+  [ $status -gt 128 ] || return 0
+  let_go
+  read -r -t 60 answer <&"$client_out" || fail "$*: no answer"
+}
+
 # end PID: a process of ours.
 end ()
 {
@@ -182,6 +228,7 @@ faults_cleanup ()
   trap '' INT TERM
   set +e
   [ ! -e "$control" ] || disk_says -
+  let_go
   for pid in $(jobs -p); do
     case $pid in
       "$disk_pid" | "$fuse_pid") ;;
