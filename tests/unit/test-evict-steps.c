@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -667,6 +668,87 @@ failed_ranges_are_newer_until_they_are_on_the_disk (void **state)
 
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
+/* ---- writing beside drops ---- */
+
+/* A request that writes a page. */
+struct page_write {
+  uint64_t offset;
+  struct evictor_write w;
+  pthread_t thread;
+  atomic_bool begun;
+};
+
+static void *
+run_page_write (void *arg)
+{
+  struct page_write *p = arg;
+
+  evictor_write_begins (ev, &p->w, p->offset, 4096);
+  atomic_store (&p->begun, true);
+  return NULL;
+}
+
+static void
+page_write_begin (struct page_write *p)
+{
+  atomic_store (&p->begun, false);
+  assert_int_equal (pthread_create (&p->thread, NULL, run_page_write, p), 0);
+}
+
+static void
+page_write_end (struct page_write *p)
+{
+  pthread_join (p->thread, NULL);
+  evictor_write_ends (ev, &p->w, 4096);
+}
+
+/* The first page is being dropped, in the window if there is one: only a write
+ * to another page begins.
+ */
+static void
+check_first_page_is_dropped (struct window *w)
+{
+  struct page_write first = { .offset = 0 }, other = { .offset = 4096 };
+
+  page_write_begin (&first);
+  page_write_begin (&other);
+  page_write_end (&other);
+  usleep (50000); /* in which the first one would begin */
+  assert_false (atomic_load (&first.begun));
+  evictor_drop_ends (ev);
+  if (w)
+    ring_free_taken (&ev->reads, w);
+  evictor_unlock (ev);
+  page_write_end (&first);
+  lock_take (&ev->lock);
+}
+
+/* If it wrote meanwhile, and its writeback failed at once, its page would be
+ * dropped.
+ */
+static void
+a_writer_waits_while_its_page_is_swept (void **state)
+{
+  struct extent page = { 0, 4096 };
+  const struct extent_set dropped = { .v = &page, .nr = 1 };
+
+  evictor_drop_begins_locked (ev, &dropped);
+  check_first_page_is_dropped (NULL);
+}
+
+static void
+a_writer_waits_while_its_window_is_dropped (void **state)
+{
+  struct window *w;
+
+  evict_add_read_locked (ev, 0, 4096);
+  ring_seal (&ev->reads);
+  w = ring_take (&ev->reads);
+  w->dropping = true;
+  evictor_unlock (ev);
+  check_first_page_is_dropped (w);
+}
+
 int
 main (void)
 {
@@ -694,6 +776,10 @@ main (void)
     TEST (pages_that_stay_are_not_swept_again),
     TEST (what_is_newer_than_the_disk_is_known),
     TEST (failed_ranges_are_newer_until_they_are_on_the_disk),
+    cmocka_unit_test_setup_teardown (a_writer_waits_while_its_page_is_swept,
+                                     begin, end),
+    cmocka_unit_test_setup_teardown (a_writer_waits_while_its_window_is_dropped,
+                                     begin, end),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);

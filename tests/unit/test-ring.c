@@ -320,6 +320,28 @@ random_ring_equals_bitmap (void **state)
   ring_free (&r);
 }
 
+static void
+windows_that_are_dropped_are_found (void **state)
+{
+  struct ring r;
+  struct window *w;
+
+  ring_init (&r, MiB);
+  ring_add (&r, 4 * PAGE, 2 * PAGE, 0);
+  ring_seal (&r);
+  ring_add (&r, 20 * PAGE, PAGE, 0);
+  w = ring_take (&r);
+  assert_false (ring_is_dropping (&r, 0, MiB));
+  w->dropping = true;
+  assert_true (ring_is_dropping (&r, 0, MiB));
+  assert_true (ring_is_dropping (&r, 5 * PAGE, PAGE));
+  assert_false (ring_is_dropping (&r, 0, 4 * PAGE));
+  assert_false (ring_is_dropping (&r, 6 * PAGE, 15 * PAGE));
+  ring_free_taken (&r, w);
+  assert_false (ring_is_dropping (&r, 0, MiB));
+  ring_free (&r);
+}
+
 int
 main (void)
 {
@@ -336,6 +358,7 @@ main (void)
     cmocka_unit_test (flush_seals_what_is_worth_it),
     cmocka_unit_test (flush_seals_the_rest_after_a_while),
     cmocka_unit_test (window_is_cut_into_any_number_of_pieces),
+    cmocka_unit_test (windows_that_are_dropped_are_found),
     cmocka_unit_test (random_ring_equals_bitmap),
   };
   unsigned seed = time (NULL);
