@@ -35,6 +35,7 @@ static off_t file_size;
 static int cachestat_error, range_error, map_error, mincore_error;
 static int range_calls;
 static unsigned range_flags; /* of the last call */
+static off_t range_length;   /* of the last call */
 static uint64_t map_offset;
 static int maps;
 static char memory[1];
@@ -63,6 +64,7 @@ fake_sync_file_range (int fd, off_t offset, off_t length, unsigned flags)
 {
   range_calls++;
   range_flags = flags;
+  range_length = length;
   errno = range_error;
   return range_error ? -1 : 0;
 }
@@ -245,6 +247,22 @@ waits_and_writes_what_is_dirty (void **state)
   assert_int_equal (pagecache_write_and_wait (3, 0, PAGE), EIO);
 }
 
+/* The kernel refuses a range that ends at 2^63. */
+static void
+a_range_to_the_largest_offset_has_no_length (void **state)
+{
+  const uint64_t last = (UINT64_C (1) << 63) - PAGE;
+
+  assert_int_equal (pagecache_start (3, last - PAGE, PAGE), 0);
+  assert_int_equal (range_length, PAGE);
+  assert_int_equal (pagecache_start (3, last, PAGE), 0);
+  assert_int_equal (range_length, 0);
+  assert_int_equal (pagecache_wait (3, last - PAGE, PAGE), 0);
+  assert_int_equal (range_length, PAGE);
+  assert_int_equal (pagecache_wait (3, last, PAGE), 0);
+  assert_int_equal (range_length, 0);
+}
+
 static void
 counts_dirty_bytes (void **state)
 {
@@ -352,6 +370,7 @@ main (void)
     TEST (counts_by_what_reports_pages),
     TEST (starts_and_passes_errors_on),
     TEST (waits_and_writes_what_is_dirty),
+    TEST (a_range_to_the_largest_offset_has_no_length),
     TEST (counts_dirty_bytes),
     TEST (counts_resident_bytes),
     TEST (does_not_count_what_it_cannot),
