@@ -17,6 +17,13 @@
 /* A piece has at most this many extents: writers get credit steadily. */
 #define PIECE_EXTENTS 32
 
+/* A piece of more extents is started by one call over its span.  The call walks
+ * the dirty pages in the order of the disk, and starts what newer windows have
+ * there, too.  With a call for each extent, random 4K writes to a sparse file
+ * had 0.6 (x4) and 0.7 of the speed (Linux 6.18, ext4).
+ */
+#define SPAN_EXTENTS 4
+
 /* to enable: -D file.evict=1 */
 NBDKIT_DLL_PUBLIC int file_debug_evict;
 
@@ -99,22 +106,24 @@ uint64_t
 writeback_start (struct writeback *wb, const struct extent_set *s,
                  uint64_t *pos)
 {
-  struct extent piece[PIECE_EXTENTS];
+  struct extent piece[PIECE_EXTENTS], span;
   const size_t nr = next_piece (s, pos, piece);
   uint64_t dirty, bytes = 0;
   size_t i;
 
   if (nr == 0)
     return 0;
-  /* Of many small extents one is counted: a system call for each would cost as
-   * much as what it tells.
-   */
-  dirty = pagecache_dirty (wb->pages, wb->fd, piece[0].offset, piece[0].length);
-  for (i = 0; i < nr; i++) {
-    start_range (wb, &piece[i]);
+  for (i = 0; i < nr; i++)
     bytes += piece[i].length;
-  }
-  return bytes * dirty / piece[0].length;
+  span.offset = piece[0].offset;
+  span.length = extent_end (&piece[nr - 1]) - span.offset;
+  dirty = pagecache_dirty (wb->pages, wb->fd, span.offset, span.length);
+  if (nr > SPAN_EXTENTS)
+    start_range (wb, &span);
+  else
+    for (i = 0; i < nr; i++)
+      start_range (wb, &piece[i]);
+  return dirty < bytes ? dirty : bytes;
 }
 
 /* ---- waiting ---- */
