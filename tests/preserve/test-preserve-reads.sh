@@ -64,9 +64,9 @@ for type in ext4 btrfs; do
   umount "$mounted"
 done
 
-# What btrfs has compressed it reads through the page cache, whatever it is told.
-# That goes, too, but for what comes in before it is seen, and the log tells of
-# it.
+# btrfs reads compressed data through the page cache in spite of O_DIRECT.  The
+# plugin drops these pages, except those that come in before it detects that, and
+# logs it.
 truncate -s 1G "$tmp/compressed.img"
 mkfs.btrfs -q "$tmp/compressed.img" >/dev/null || fail mkfs.btrfs
 mkdir "$tmp/compressed"

@@ -723,8 +723,8 @@ check_first_page_is_dropped (struct window *w)
   lock_take (&ev->lock);
 }
 
-/* If it wrote meanwhile, and its writeback failed at once, its page would be
- * dropped.
+/* If it wrote before the drop ends, and its writeback failed at once, its page
+ * would be dropped.
  */
 static void
 a_writer_waits_while_its_page_is_swept (void **state)

@@ -128,7 +128,7 @@ nor_what_is_swapped_out (void **state)
 }
 
 static void
-nor_what_was_swapped_out_meanwhile (void **state)
+nor_what_is_swapped_out_during_the_query (void **state)
 {
   set (ALLOCATED);
   pages[3] = WRITTEN;
@@ -150,7 +150,7 @@ main (void)
     cmocka_unit_test_setup (what_was_only_allocated_is_empty, begin),
     cmocka_unit_test_setup (what_was_written_is_not, begin),
     cmocka_unit_test_setup (nor_what_is_swapped_out, begin),
-    cmocka_unit_test_setup (nor_what_was_swapped_out_meanwhile, begin),
+    cmocka_unit_test_setup (nor_what_is_swapped_out_during_the_query, begin),
     cmocka_unit_test_setup (nor_what_nobody_tells_of, begin),
   };
 

@@ -110,10 +110,10 @@ evictor_has_other_writer (const struct evictor *ev)
   return ev->config.pages->is_local && writer_lock_is_taken (ev->fd);
 }
 
-/* Around dropping a set, which is done without the lock: no request begins to
- * write to its pages meanwhile.  If it did, and the writeback failed at once,
- * the written page would be dropped with the others.  (Four of four runs of 4K
- * writes with flushes to a disk that refuses them read old data, Linux 6.18.)
+/* Around dropping a set without the lock: until the drop has ended, no request
+ * begins to write to these pages.  Otherwise a page that is written and fails
+ * at once would be dropped with the others.  (Four of four runs of 4K writes
+ * with flushes, to a disk that refuses them, read old data, Linux 6.18.)
  */
 static inline void
 evictor_drop_begins_locked (struct evictor *ev, const struct extent_set *set)
