@@ -1,4 +1,4 @@
-/* The clock: to the second, for what is remembered for a while, and exactly.
+/* The monotonic clock, in seconds and in nanoseconds.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Seconds since some time before the server began; never goes back.  Reads
- * memory that the kernel shares, which is no system call.
+/* Return the seconds of CLOCK_MONOTONIC_COARSE, which never goes back.  Makes
+ * no system call where the kernel provides a vDSO.
  */
 static inline time_t
 seconds_now (void)
@@ -22,7 +22,8 @@ seconds_now (void)
   return t.tv_sec;
 }
 
-/* Nanoseconds since that time, just as cheap where the kernel shares a clock.
+/* Return the nanoseconds of CLOCK_MONOTONIC.  Makes no system call where the
+ * vDSO can read the clock source.
  */
 static inline uint64_t
 nanoseconds_now (void)

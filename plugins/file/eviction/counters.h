@@ -1,4 +1,4 @@
-/* Counters: what an evictor has done, for the statistics.
+/* Counters: what the evictor of one disk has done, for the statistics.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -12,34 +12,36 @@
 
 #include "clock.h"
 
-/* Waits, counted with their time. */
+/* Waits.  Each has a count and a total time. */
 enum stats_wait {
-  STATS_WRITEBACK_WAITS, /* for a window's writeback */
-  STATS_HELD_BACK,       /* by writes: the ring is over half full */
+  STATS_WRITEBACK_WAITS, /* the thread waits for a window's writeback */
+  STATS_HELD_BACK,       /* a writer is paced, or waits for slot and credit */
   STATS_WAITS
 };
 
 /* All other counters.  stats_format.c describes each of them. */
 enum stats_counter {
   STATS_FAILED_REQUESTS,
-  STATS_WINDOWS,          /* taken from the ring to be dropped */
-  STATS_WINDOW_REQUESTS,  /* added to them: extents before merging */
-  STATS_WINDOW_EXTENTS,   /* in them: extents after merging */
-  STATS_EVICTED_BYTES,    /* of windows, dropped */
-  STATS_SWEEPS,           /* of the whole file */
-  STATS_WRITEBACK_ERRORS, /* that the kernel reported to the evictor */
-  /* The last ones are values at present, see flight.h. */
+  STATS_WINDOWS,          /* windows taken from a ring to be dropped */
+  STATS_WINDOW_REQUESTS,  /* requests added to these windows */
+  STATS_WINDOW_EXTENTS,   /* extents in these windows, after merging */
+  STATS_EVICTED_BYTES,    /* bytes of windows that were dropped */
+  STATS_SWEEPS,           /* sweeps of the whole file */
+  STATS_WRITEBACK_ERRORS, /* errors that the kernel reported to the evictor */
+  /* These are current values, not counts; see flight.h. */
   STATS_FLIGHT_LIMIT,
   STATS_DISK_RATE,
   STATS_DISK_LATENCY,
   STATS_COUNTERS
 };
 
-/* Jobs that one kernel call or another does, see pagecache.h. */
+/* Jobs for which the plugin chooses one of several kernel calls, see
+ * pagecache.h.
+ */
 enum stats_job {
-  STATS_WAITS_BY,  /* for writeback */
-  STATS_COUNTS_BY, /* what is in the page cache */
-  STATS_READS_BY,
+  STATS_WAITS_BY,  /* waiting for writeback */
+  STATS_COUNTS_BY, /* counting resident pages */
+  STATS_READS_BY,  /* reading */
   STATS_JOBS
 };
 
@@ -61,7 +63,7 @@ counter_add (_Atomic uint64_t *counter, uint64_t n)
   atomic_fetch_add_explicit (counter, n, memory_order_relaxed);
 }
 
-/* Add n to a counter.  "c" may be NULL, here and below. */
+/* Add n to a counter.  "c" may be NULL here and in the functions below. */
 static inline void
 counters_add (struct counters *c, enum stats_counter what, uint64_t n)
 {
@@ -69,7 +71,7 @@ counters_add (struct counters *c, enum stats_counter what, uint64_t n)
     counter_add (&c->nr[what], n);
 }
 
-/* Set a value. */
+/* Set a current value, such as STATS_DISK_RATE. */
 static inline void
 counters_set (struct counters *c, enum stats_counter what, uint64_t n)
 {
@@ -77,7 +79,7 @@ counters_set (struct counters *c, enum stats_counter what, uint64_t n)
     atomic_store_explicit (&c->nr[what], n, memory_order_relaxed);
 }
 
-/* Name the kernel call that does a job from now on, in a constant string. */
+/* Record the kernel call that does a job.  "call" is a constant string. */
 static inline void
 counters_set_call (struct counters *c, enum stats_job job, const char *call)
 {

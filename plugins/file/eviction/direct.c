@@ -18,7 +18,7 @@
 #include "direct.h"
 #include "reopen.h"
 
-/* Enough for every disk that is made, where the kernel does not tell. */
+/* The alignment to use if the kernel does not report one. */
 #define USUAL_ALIGN 4096U
 
 /* A longer unaligned read is read in pieces of this many bytes. */
@@ -28,9 +28,10 @@
 
 enum { NOT_TRIED, OPENING, NONE, OPEN }; /* state */
 
-/* Ask the kernel for the alignment of direct I/O (Linux 6.1; ext4, XFS, f2fs,
- * block devices).  Returns false if it is not reported.  An alignment of 0
- * means that this file has no direct I/O: it is encrypted, say.
+/* Query the alignment of direct I/O (Linux 6.1; ext4, XFS, f2fs, block
+ * devices).  Returns false if the kernel does not report one.  An alignment of
+ * 0 means that this file has no direct I/O, for example because it is
+ * encrypted.
  */
 static bool
 ask_alignment (int fd, uint32_t *memory, uint32_t *offset)
@@ -68,7 +69,7 @@ open_direct (struct direct *d, int fd)
   ask_alignment (d->fd, &d->memory_align, &d->offset_align);
   if (d->memory_align > 0 && d->memory_align <= USUAL_ALIGN &&
       d->offset_align > 0 && d->offset_align <= BUFFER_SIZE / 2) {
-    /* Where the file system uses the page cache all the same, without
+    /* If the file system uses the page cache all the same, it must not start
      * readahead.
      */
     posix_fadvise (d->fd, 0, 0, POSIX_FADV_RANDOM);
@@ -119,8 +120,8 @@ read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)
                           (length + USUAL_ALIGN - 1) & ~(USUAL_ALIGN - 1));
   if (bounce == NULL)
     return -1;
-  /* So that it is in memory: btrfs reads through the page cache what it cannot
-   * put there at once (Linux 6.18).
+  /* Bring the buffer into memory: btrfs reads through the page cache if a page
+   * of the buffer is missing (Linux 6.18).
    */
   memset (bounce, 0, length);
   r = pread (d->fd, bounce, length, start);

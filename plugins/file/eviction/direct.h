@@ -16,35 +16,37 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* An O_DIRECT descriptor of a file.  All zeroes until it is first needed.  Any
- * thread may use it.
+/* An O_DIRECT descriptor of a file.  All zeroes before the first call of
+ * direct_ready.  Any thread may use it.
  */
 struct direct {
-  atomic_int state;      /* whether it is open; the rest is constant then */
-  int fd;                /* its own */
-  uint32_t memory_align; /* bytes, powers of two */
-  uint32_t offset_align; /* of offset and length */
+  atomic_int state; /* see direct.c; once it is OPEN, the rest is constant */
+  int fd;           /* owned by this struct */
+  uint32_t memory_align; /* bytes, a power of two */
+  uint32_t offset_align; /* bytes; of offset and length, a power of two */
 };
 
-/* Whether "d" can be read, opening it on the file behind "fd" at the first
- * call. Returns false with errno (EINVAL or EOPNOTSUPP where the file system
- * has no direct I/O for this file, or from open), or with errno EAGAIN while
- * another thread is opening it.
+/* Return whether "d" can be read.  The first call opens it on the file behind
+ * "fd".  Returns false with errno: EINVAL or EOPNOTSUPP where the file system
+ * has no direct I/O for this file, EAGAIN while another thread opens it, or
+ * another errno of open(2).  After a failed first call, the errno is
+ * EOPNOTSUPP.
  */
 bool direct_ready (struct direct *d, int fd);
 
-/* Whether the kernel reports that direct I/O on this ext4 or XFS file or block
- * device is possible (statx, Linux 6.1).  Then it never falls back to the page
- * cache, as btrfs does for compressed data.  "magic" is of the file system, 0
- * for a block device.
+/* Return whether direct I/O on this file is certain to bypass the page cache:
+ * it is an ext4 or XFS file or a block device, and statx(2) reports an
+ * alignment (Linux 6.1).  btrfs, for example, reads compressed data through the
+ * page cache.  "magic" is the number of the file system, 0 for a block device.
  */
 bool direct_is_exact (int fd, uint32_t magic);
 
-/* Close, if it is open. */
+/* Close the descriptor if it is open. */
 void direct_close (struct direct *d);
 
-/* As pread(2): bytes that were read, which may be fewer, 0 at the end of the
- * file, or -1 with errno.  Any offset and count > 0 will do.
+/* Read as pread(2), from any offset, count > 0, into a buffer of any alignment.
+ * "d" must be ready.  Returns the number of bytes read, which may be less than
+ * count; 0 at the end of the file; or -1 with errno.  Blocks on the disk.
  */
 ssize_t direct_read (const struct direct *d, void *buf, size_t count,
                      uint64_t offset);

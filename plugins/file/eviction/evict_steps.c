@@ -1,4 +1,4 @@
-/* The steps of the evictor's thread: choosing the next one, and taking it.
+/* The steps of the evictor's thread: choosing the next step, and taking it.
  *
  * The lock is held between steps, and released around system calls.
  *
@@ -34,16 +34,18 @@ log_overflow_locked (struct evictor *ev)
   lock_take (&ev->lock);
 }
 
-/* "written" is whether the window is one of writes, which was waited for. */
+/* Drop the pages in the set of a taken window.  "written" is true for a window
+ * of writes whose writeback was waited for.  Releases the lock.
+ */
 static void
 drop_window_locked (struct evictor *ev, struct window *w, bool written)
 {
   const char *kind = written ? "write" : "read";
 
   log_overflow_locked (ev);
-  w->dropping = true; /* so no request begins to write to its pages */
+  w->dropping = true; /* no request begins to write to its pages */
   evictor_unlock (ev);
-  if (w->started == 0) /* starting it has logged it */
+  if (w->started == 0) /* otherwise start_piece_locked has logged it */
     writeback_debug (&ev->wb, "sealed", kind, w);
   if (written || !evictor_has_other_writer (ev)) {
     writeback_drop (&ev->wb, &w->set);
@@ -69,13 +71,13 @@ count_window (struct evictor *ev, const struct window *w)
   counters_add (ev->config.counters, STATS_WINDOW_EXTENTS, w->set.nr);
 }
 
-/* Take into a window of reads the part before it of the first folio of each
- * long extent.
+/* Widen each long extent of a window of reads downwards, to where the folio
+ * that holds its first page may begin.
  *
- * A sequential reader's window ends in the middle of a folio that its readahead
- * made, and POSIX_FADV_DONTNEED keeps that folio.  The next window drops it, by
- * beginning where the folio may have begun.  Nothing is dropped ahead of the
- * reader, so readahead is not undone.
+ * A sequential reader's window ends in the middle of a folio that the kernel's
+ * readahead made, and POSIX_FADV_DONTNEED keeps that folio.  The next window
+ * drops the folio, because it begins where the folio may have begun.  Nothing
+ * is dropped ahead of the reader, so readahead is not undone.
  */
 static void
 widen_to_folios (struct extent_set *s)
@@ -93,9 +95,9 @@ widen_to_folios (struct extent_set *s)
   }
 }
 
-/* Take out of the set of a window the pages that must not be dropped.  With
- * preserve, remember the plugin's pages that stay only because nothing may be
- * dropped now.
+/* Take out of "set" the pages that must not be dropped.  "except" is as for
+ * kept_subtract.  If nothing may be dropped now, with preserve, record the
+ * plugin's pages so that they can be dropped later.
  */
 static void
 subtract_kept_locked (struct evictor *ev, struct extent_set *set,
@@ -120,8 +122,8 @@ evict_read_locked (struct evictor *ev)
   ring_free_taken (&ev->reads, w);
 }
 
-/* Whether a piece may be started now.  Where ranges cannot be waited for, all
- * may, as fdatasync(2) starts them anyway.
+/* Whether a piece may be started now.  Where ranges cannot be waited for, there
+ * is no limit: fdatasync(2) starts all pieces anyway.
  */
 static bool
 may_start (const struct evictor *ev)
@@ -149,7 +151,7 @@ start_piece_locked (struct evictor *ev)
   }
 }
 
-/* "bytes" of a window are on the disk. */
+/* Record that "bytes" of a window are on the disk. */
 static void
 land (struct evictor *ev, struct window *w, uint64_t bytes)
 {
@@ -170,8 +172,8 @@ report_flight (struct evictor *ev)
 }
 
 /* Wait until the set of a taken window is on the disk, and return its credit
- * piece by piece.  In between start what may be started.  Returns 0 or an errno
- * value.
+ * piece by piece.  Between pieces, start new ones as the limit permits.
+ * Returns 0 or an errno value.  Releases the lock.
  */
 static int
 wait_for_window_locked (struct evictor *ev, struct window *w)
@@ -202,9 +204,11 @@ wait_for_window_locked (struct evictor *ev, struct window *w)
 
 /* Decide which pages of a window may be dropped after its writeback.  errseq_t
  * reports that something failed, not what.  So treat every window begun before
- * the error was recorded as failed.  "all" is the window's set before ranges
- * were taken out: the failed block of a page that was written again since may
- * be another one.
+ * the error was recorded as failed.
+ *
+ * "all" is the set of the window before the ranges of newer windows were taken
+ * out, or NULL without memory.  All of it is kept: a page may have failed in
+ * one block, and have been written again in another block.
  */
 static void
 settle_locked (struct evictor *ev, struct window *w,
@@ -237,7 +241,7 @@ evict_written_locked (struct evictor *ev)
   extent_set_init (&all, SIZE_MAX);
   copied = extent_set_copy (&all, &w->set) == 0;
   /* Skip ranges dirtied again: their newer window will wait for them.  All
-   * others must be waited for, also without memory.
+   * other ranges must be waited for, even without memory, so the set rounds up.
    */
   w->set.rounds_up = true;
   ring_subtract_from (&ev->writes, &w->set, w);
@@ -252,8 +256,8 @@ evict_written_locked (struct evictor *ev)
 
 /* ---- steps ---- */
 
-/* Half of the ring of reads stays in use, so that what a client reads again
- * soon is still resident.
+/* Half of the ring of reads stays in use, so that a client that reads a range
+ * again soon finds it resident.
  */
 static bool
 has_many_reads (const struct evictor *ev)
@@ -265,7 +269,7 @@ has_many_reads (const struct evictor *ev)
 }
 
 /* Readers may fill their ring all the time, so writers and sweeps have turns of
- * their own.  Without sweeps, readahead that no request used adds up.
+ * their own.  Without sweeps, readahead that no request used accumulates.
  */
 enum step
 evict_next_step_locked (struct evictor *ev)
@@ -332,7 +336,7 @@ evict_step_locked (struct evictor *ev)
 
 /* ---- adding ---- */
 
-/* No window is larger than its share of the ring's present limit. */
+/* Set the size of windows: the present limit of a ring, divided evenly. */
 static void
 size_windows (struct evictor *ev)
 {
@@ -377,7 +381,7 @@ evict_add_read_locked (struct evictor *ev, uint64_t offset, uint64_t length)
     offset += n;
     length -= n;
   }
-  /* The thread is waiting for the disk. */
+  /* The thread does not keep up: it waits for the disk. */
   while (ring_oldest (&ev->reads) &&
          ring_sealed_bytes (&ev->reads) > throttle_share (&ev->throttle))
     evict_read_locked (ev);
@@ -386,16 +390,17 @@ evict_add_read_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 
 /* ---- emptying ---- */
 
-/* A write could not be recorded for want of memory, so nothing was dropped.
- * Once all data is on the disk, pages may be dropped again.  After an error
- * they may not: without a record it may be one of that write.
+/* If a write could not be recorded for want of memory, nothing is dropped.
+ * Once all windows have been written back, sync the file, after which pages may
+ * be dropped again.  If an error was recorded, it may be one of the unrecorded
+ * write, so nothing is dropped until the last close.
  */
 static void
 sync_unrecorded_locked (struct evictor *ev)
 {
   if (!ev->kept.unrecorded || !ring_is_empty (&ev->writes))
     return;
-  ev->kept.unrecorded = false; /* a write from now on may set it again */
+  ev->kept.unrecorded = false; /* a write during the sync may set it again */
   evictor_unlock (ev);
   writeback_sync (&ev->wb);
   lock_take (&ev->lock);

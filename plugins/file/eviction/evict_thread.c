@@ -1,6 +1,6 @@
-/* The disk's own thread: it evicts windows as long as the disk is in use,
- * empties the disk when it is idle, and ends then, so that a thousand idle
- * disks have no thread.
+/* The disk's own thread: it evicts windows while the disk is in use, empties
+ * the disk when it is idle, and then ends, so that a thousand idle disks have
+ * no thread.
  *
  * Promise: 0 pages 0.2 s after a flush with no request after it, 2 s after the
  * last request, and after the last client has left.
@@ -27,23 +27,25 @@
 #define FLUSHED_TICKS 1
 
 /* If pages stay because other processes use them, the disk is emptied again
- * after 1 tick, 2, 4, ... and then left alone until it is closed.
+ * after 1 tick, 2, 4, ... up to this number of attempts.  After that the pages
+ * are left alone until the next request or the close.
  */
 #define IDLE_ATTEMPTS 6
 
 /* A closer waits up to 2 s for pages that cannot be dropped yet: the pauses are
  * 1 ms, 2, 4, ... up to this.  Readahead in flight takes less than half a
- * second; of 20 copies on a busy machine one still had 31 folios after that.
- * Where pages cannot be counted the pauses end earlier.
+ * second in most cases; after that time, one of 20 copies on a busy machine
+ * still had 31 folios.  Where pages cannot be counted, the last pause is
+ * LAST_BLIND_PAUSE_MS.
  */
 #define LAST_PAUSE_MS 1024
 #define LAST_BLIND_PAUSE_MS 64
 
 /* ---- emptying ---- */
 
-/* Bytes of the plugin's pages that are still resident (any number above 0 if
- * the exact one is not known), or -1 if they cannot be counted.  Releases the
- * lock.
+/* Return the bytes of the plugin's pages that are still resident, without
+ * failed ranges: any number above 0 if the exact number is not known, or -1 if
+ * they cannot be counted.  Releases the lock.
  */
 static int64_t
 count_left_locked (struct evictor *ev)
@@ -64,8 +66,8 @@ count_left_locked (struct evictor *ev)
            : 0;
 }
 
-/* Drop all pages of the disk, unless there is a request.  Returns the bytes
- * that stay, as count_left_locked.  Releases the lock.
+/* Drop all pages of the disk.  Stops early if a request arrives.  Returns the
+ * bytes that stay, as count_left_locked.  Releases the lock.
  */
 static int64_t
 empty_locked (struct evictor *ev)
@@ -86,7 +88,9 @@ set_inactive_locked (struct evictor *ev)
   throttle_set_busy (&ev->throttle, false);
 }
 
-/* The disk is idle.  Returns false if that was not the last attempt. */
+/* Try to empty the idle disk.  Returns true if the thread may end: the disk is
+ * empty, or this was the last attempt.  Releases the lock.
+ */
 static bool
 empty_idle_locked (struct evictor *ev)
 {
@@ -100,7 +104,7 @@ empty_idle_locked (struct evictor *ev)
     return true;
   }
   if (ev->attempts >= IDLE_ATTEMPTS && ring_is_empty (&ev->writes)) {
-    throttle_set_busy (&ev->throttle, false); /* it is idle all the same */
+    throttle_set_busy (&ev->throttle, false); /* idle, though pages stay */
     return true;
   }
   if (ev->attempts < IDLE_ATTEMPTS)
@@ -109,9 +113,9 @@ empty_idle_locked (struct evictor *ev)
   return false;
 }
 
-/* Empty the disk for a closer.  Returns when no page is left, when a request
- * was made, after which another caller closes the disk, or after the time
- * limit.
+/* Empty the disk for a closer.  Returns when no page is left, after the time
+ * limit, or when a request arrives: that client closes the disk later.
+ * Releases the lock.
  */
 static void
 drain_locked (struct evictor *ev)
@@ -138,8 +142,9 @@ drain_locked (struct evictor *ev)
 
 /* ---- the loop ---- */
 
-/* Wait for work, for a tick at most: if other disks have become busy, this
- * disk's share of memory is smaller.
+/* Wait until there may be a step to take, or for one tick.  After a tick the
+ * disk's share of memory may have changed, because it depends on the number of
+ * busy disks.  Releases the lock.
  */
 static void
 wait_locked (struct evictor *ev)
@@ -148,7 +153,7 @@ wait_locked (struct evictor *ev)
 
   flight_pauses (&ev->flight);
   throttle_return (&ev->throttle, 0); /* the share may have grown */
-  evictor_unlock (ev);                /* which wakes writers */
+  evictor_unlock (ev);                /* wakes writers */
   lock_take (&ev->lock);
   if (!ev->wake_pending)
     lock_wait_ms (&ev->lock, &ev->woken, TICK_MS);
@@ -183,8 +188,9 @@ run (void *arg)
 
 /* ---- calls of the other files ---- */
 
-/* Joining a thread that has ended does not block, and starting a thread does
- * not wait for a disk.
+/* Start the thread unless it runs.  Returns whether a thread runs.  Keeps the
+ * lock: joining a thread that has ended does not block, and starting a thread
+ * does not wait for a disk.
  */
 static bool
 start_locked (struct evictor *ev)
@@ -218,7 +224,7 @@ evict_thread_use_locked (struct evictor *ev)
   ev->empty_at = QUIET_TICKS;
   ev->attempts = 0;
   ev->active = true;
-  if (ev->drain) { /* the caller that waits is not the last one */
+  if (ev->drain) { /* the closer was not the last client */
     ev->drain = false;
     pthread_cond_broadcast (&ev->emptied);
   }

@@ -1,4 +1,4 @@
-/* The evictor: what requests run.
+/* The evictor: the calls that requests make.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -51,7 +51,7 @@ init (struct evictor *ev)
   };
 }
 
-/* Report which calls do the plugin's jobs on this disk. */
+/* Report in the statistics and the debug log which kernel calls are used. */
 static void
 report_calls (const struct evictor *ev)
 {
@@ -86,8 +86,9 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   return ev;
 }
 
-/* Whether the failed ranges are to be written once more when the last client
- * disconnects: no flush has failed for the latest writeback error.
+/* Return whether the failed ranges must be written once more when the last
+ * client disconnects: no flush has failed for the latest writeback error, and
+ * that error has had no retry.
  */
 static bool
 must_retry_locked (const struct evictor *ev)
@@ -97,9 +98,8 @@ must_retry_locked (const struct evictor *ev)
          ev->retried != wberr_now (ev->config.errors);
 }
 
-/* The last client has disconnected, and no flush has failed for the writeback
- * error: write the failed ranges once more.  If that succeeds, they are dropped
- * as ranges that were read; with preserve they stay.
+/* Write the failed ranges once more.  If that succeeds, drop them as ranges
+ * that were read; with preserve they stay.
  */
 static void
 retry_failed (struct evictor *ev)
@@ -116,7 +116,7 @@ retry_failed (struct evictor *ev)
   if (copied && failed.nr > 0 && retry_write (ev->fd, &failed) &&
       !ev->config.preserve) {
     lock_take (&ev->lock);
-    /* A client may have come back, and its writes to these ranges failed. */
+    /* If a client came back and its writes failed, the ranges must stay. */
     if (ev->retried == wberr_now (ev->config.errors))
       extent_set_subtract (&ev->kept.failed, &failed);
     evict_thread_use_locked (ev);
@@ -150,7 +150,7 @@ evictor_empty (struct evictor *ev)
     evictor_unlock (ev);
     if (retry)
       retry_failed (ev);
-  } while (retry); /* what was written once more is to be dropped */
+  } while (retry); /* drop the ranges that were written once more */
 }
 
 bool
@@ -295,8 +295,9 @@ get_credit_locked (struct evictor *ev, uint64_t bytes)
     counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
 }
 
-/* Add the extent of a write to the ring of writes, and pin its window.  Gives
- * back the credit that merging saves.  Returns NULL without memory.
+/* Add the range of a write to the ring of writes, and pin its window.  Merged
+ * bytes need no credit, so their credit is given back.  Returns NULL without
+ * memory.
  */
 static struct window *
 add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
@@ -315,11 +316,13 @@ add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
     evict_thread_wake_locked (ev);
   if (result != RING_NO_MEMORY)
     return ring_pin (&ev->writes);
-  ev->kept.unrecorded = true; /* a sweep would drop it */
+  ev->kept.unrecorded = true; /* or a sweep would drop the pages */
   return NULL;
 }
 
-/* Wait while pages of the range are being dropped, which takes some ms. */
+/* Wait while pages of the range are being dropped, which takes some ms.
+ * Releases the lock while it waits.
+ */
 static void
 wait_for_drop_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 {
@@ -332,7 +335,9 @@ wait_for_drop_locked (struct evictor *ev, uint64_t offset, uint64_t length)
     lock_wait (&ev->lock, &ev->dropped);
 }
 
-/* Before the first write. */
+/* Take the writer lock before the first write.  Makes a system call, so the
+ * lock of the evictor must not be held.
+ */
 static void
 take_writer_lock (struct evictor *ev)
 {
@@ -366,8 +371,8 @@ void
 evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
 {
   lock_take (&ev->lock);
-  /* The thread may have ended before there was a window, and nothing else may
-   * know of a write without one.
+  /* Restart the thread if it has ended during the write: it does not wait for a
+   * write that has no window.
    */
   evict_thread_use_locked (ev);
   if (w->window == NULL ||

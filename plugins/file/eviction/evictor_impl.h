@@ -1,11 +1,14 @@
-/* The struct of an evictor, and the calls between its files.  Requests run
- * evictor.c, and preserve.c for cache=preserve; the disk's own thread runs the
- * loop of evict_thread.c, its steps in evict_steps.c, and sweeps in sweep.c.
+/* The struct of an evictor, and the calls between its files.
  *
- * Calls that end in _locked need the lock and assert it.  Those of the thread
- * release it around system calls.  Those of requests release it only while a
- * writer waits for credit, and while cache=preserve asks the kernel which pages
- * are resident.
+ * Requests run evictor.c, and preserve.c for cache=preserve.  The disk's own
+ * thread runs the loop of evict_thread.c, its steps in evict_steps.c, and
+ * sweeps in sweep.c.
+ *
+ * Functions that end in _locked need the lock and assert it, directly or in a
+ * function that they call.  The thread's functions release the lock around
+ * system calls.  A request's functions release it while a writer is paced,
+ * waits for credit or waits for a drop; while cache=preserve asks the kernel
+ * which pages are resident; and while the request drops windows itself.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -28,18 +31,19 @@
 #include "writeback.h"
 #include "writer_lock.h"
 
-/* The page cache of the whole file is counted once in this many full windows.
+/* The number of full windows after which the resident pages of the file are
+ * counted.
  */
 #define WINDOWS_PER_COUNT 2
 
-/* The disk's own thread.  Where none can be started, each request evicts what
- * it has used.
+/* The state of the disk's own thread.  If no thread can be started, each
+ * request evicts what it has used.
  */
 enum thread_state {
-  NO_THREAD,    /* the thread was never started, or could not be */
-  REQUEST_RUNS, /* the same, and a request does the thread's work */
-  THREAD_RUNS,  /* the disk is in use, or was less than 1.25 s ago */
-  THREAD_ENDED, /* the disk is idle and empty; to be joined */
+  NO_THREAD,    /* no thread was started, or none could be */
+  REQUEST_RUNS, /* NO_THREAD, and a request does the thread's work */
+  THREAD_RUNS,  /* the disk is in use, or not yet emptied */
+  THREAD_ENDED, /* the disk was idle; the thread must be joined */
 };
 
 struct evictor {
@@ -49,9 +53,9 @@ struct evictor {
   struct evictor_config config;
 
   _Atomic int64_t reading; /* bytes of reads in progress */
-  atomic_bool locked;      /* the writer lock was taken, if that is possible */
+  atomic_bool locked;      /* writer_lock_take was called, if that is allowed */
 
-  struct lock lock; /* guards all below, except the last two */
+  struct lock lock; /* guards all below, except wb, flight and sweep */
 
   struct ring reads;  /* read, or known to be on the disk */
   struct ring writes; /* being written, or to be written back */
@@ -59,41 +63,41 @@ struct evictor {
   struct preserve preserve;
   struct throttle throttle;
 
-  const struct extent_set *dropping; /* ranges that the thread is dropping
-                                      * besides windows, or NULL */
+  const struct extent_set *dropping; /* ranges being dropped besides
+                                      * windows, or NULL */
   pthread_cond_t dropped;            /* for writers: a drop has ended */
 
   int readers;             /* connections that read */
   uint64_t bytes_to_count; /* bytes until the page cache is counted */
   uint64_t unevictable;    /* bytes over the allowance that stay when swept */
   unsigned counts;         /* of the page cache; wraps */
-  bool writers_next;       /* if writers wait, their window is next */
-  bool sweep_next;         /* if a sweep is under way, its piece is next */
+  bool writers_next;       /* if writers wait, evict their window next */
+  bool sweep_next;         /* if a sweep is under way, take its turn next */
 
   enum thread_state thread_state;
   pthread_t thread;
-  pthread_cond_t woken;   /* for the thread: there may be something to do */
-  pthread_cond_t emptied; /* "drain" was reset; or REQUEST_RUNS was */
-  bool wake_pending;      /* the thread looks again before it waits */
-  bool stopping;          /* the thread ends */
-  bool drain;             /* a closer waits until the disk is empty */
+  pthread_cond_t woken;   /* wakes the thread: there may be a step to take */
+  pthread_cond_t emptied; /* "drain" was reset, or REQUEST_RUNS ended */
+  bool wake_pending;      /* the thread chooses a step before it waits */
+  bool stopping;          /* the thread must end */
+  bool drain;             /* empty the disk now: it is being closed */
   bool active;            /* something may be resident */
   bool unswept_reads;     /* reads since the disk was last emptied */
-  uint64_t requests;      /* counts up, to see whether the disk is idle */
+  uint64_t requests;      /* begins and ends of requests; shows idle time */
   unsigned quiet_ticks;   /* ticks of the idle timer without a request */
   unsigned empty_at;      /* quiet ticks at which to empty the disk */
-  wberr_mark retried;     /* errors for which retry_failed has run */
-  unsigned attempts;      /* to empty it, after which something stayed */
+  wberr_mark retried;     /* latest error when retry_failed ran */
+  unsigned attempts;      /* to empty the idle disk; some pages stayed */
 
-  /* Used by the thread alone, or by the request that does its work, without the
-   * lock.
+  /* Used without the lock, by the thread alone or by the request that does its
+   * work.  Readers that drop a window use the constant fields of wb.
    */
   struct writeback wb;
   struct flight flight;
   struct sweep sweep;
 };
 
-/* Release the lock, and wake the writers that were granted something. */
+/* Release the lock, and wake the writers that were granted slot and credit. */
 static inline void
 evictor_unlock (struct evictor *ev)
 {
@@ -101,8 +105,8 @@ evictor_unlock (struct evictor *ev)
   throttle_unlock (&ev->throttle, &ev->lock);
 }
 
-/* Whether another server may have to keep any page of the file.  Makes a system
- * call.
+/* Return whether another server may have to keep pages of the file.  Makes a
+ * system call, so the lock must not be held.
  */
 static inline bool
 evictor_has_other_writer (const struct evictor *ev)
@@ -110,10 +114,12 @@ evictor_has_other_writer (const struct evictor *ev)
   return ev->config.pages->is_local && writer_lock_is_taken (ev->fd);
 }
 
-/* Around dropping a set without the lock: until the drop has ended, no request
- * begins to write to these pages.  Otherwise a page that is written and fails
- * at once would be dropped with the others.  (Four of four runs of 4K writes
- * with flushes, to a disk that refuses them, read old data, Linux 6.18.)
+/* Call these before and after dropping a set, which is done without the lock.
+ * The first releases the lock, the second takes it.  Until the drop has ended,
+ * no request begins to write to these pages.  Otherwise a page that is written
+ * and fails at once would be dropped with the other pages: four of four runs of
+ * 4K writes with flushes, to a disk that refuses the writes, read old data
+ * (Linux 6.18).
  */
 static inline void
 evictor_drop_begins_locked (struct evictor *ev, const struct extent_set *set)
@@ -132,44 +138,50 @@ evictor_drop_ends (struct evictor *ev)
 
 /* ---- evict_thread.c ---- */
 
-/* A request begins or ends: the disk is not idle, and something may be
- * resident. Starts the thread if need be.  Returns whether it runs.
+/* Record that a request begins or ends: the disk is not idle, and pages may be
+ * resident.  Starts the thread if there is none.  Returns whether a thread
+ * runs.
  */
 bool evict_thread_use_locked (struct evictor *ev);
 
-/* Wake the thread, as there may be a step to take. */
+/* Wake the thread: there may be a step to take. */
 void evict_thread_wake_locked (struct evictor *ev);
 
-/* A flush was made: empty the disk soon, unless a request follows. */
+/* Empty the disk one tick from now, unless a request follows.  For flushes. */
 void evict_thread_empty_soon_locked (struct evictor *ev);
 
-/* Have the thread empty the disk.  Does not block.  Does nothing if no thread
- * can be started.
+/* Ask the thread to empty the disk now.  Does not block.  Does nothing if the
+ * disk is empty or no thread can be started.
  */
 void evict_thread_drain_locked (struct evictor *ev);
 
-/* Without a thread, do its work: evict all windows, or with "drain" empty the
- * disk.  One request does so at a time, and the others wait.  Releases the
- * lock.
+/* If the disk has no thread, do the thread's work: evict all windows, or with
+ * "drain" empty the disk.  One request does so at a time, and other requests
+ * wait.  Releases the lock, and blocks on the disk.  Does nothing if there is a
+ * thread.
  */
 void evict_alone_locked (struct evictor *ev, bool drain);
 
-/* End the thread.  No other call may be in progress. */
+/* End the thread and join it.  No other call may be in progress. */
 void evict_thread_stop (struct evictor *ev);
 
 /* ---- evict_steps.c ---- */
 
-/* The next step: the first of these for which there is a reason. */
+/* The steps, in the order of preference: the next step is the first one that
+ * has a reason.
+ */
 enum step {
-  START_PIECE,   /* of a sealed window, if few enough are in flight */
-  WRITERS_TURN,  /* writers wait, and readers or a sweep had their turn */
+  START_PIECE,   /* of a sealed window, if the flight limit has room */
+  WRITERS_TURN,  /* writers wait for credit, and readers or a sweep had a
+                  * turn: evict a window of writes */
   COUNT,         /* it is time to count the resident pages */
   SWEEP,         /* a sweep is under way, and it is its turn */
   EVICT_READ,    /* the ring of reads is over half full */
   EVICT_WRITTEN, /* there is a window of writes: wait for it, and drop it */
-  SEAL,          /* writers wait, and all windows are still filling; or a
-                  * flush covered the filling window, and no request followed:
-                  * random reads bypass the page cache then */
+  SEAL,          /* writers wait for credit, and no window is sealed; or a
+                  * flush covered the filling window, and no write followed:
+                  * once the write ring is empty, random reads can bypass the
+                  * page cache */
   NOTHING,
 };
 
@@ -180,8 +192,9 @@ enum step evict_next_step_locked (struct evictor *ev);
  */
 bool evict_step_locked (struct evictor *ev);
 
-/* Write back, wait for and drop everything in the rings, and begin a sweep of
- * the whole file.  Releases the lock around system calls.
+/* Write back, wait for and drop all windows that exist now, with preserve also
+ * the plugin's pages in no window, and begin a sweep of the whole file.
+ * Releases the lock around system calls.
  */
 void evict_rings_locked (struct evictor *ev);
 
@@ -190,13 +203,16 @@ void evict_rings_locked (struct evictor *ev);
  */
 void evict_read_locked (struct evictor *ev);
 
-/* Add to a ring, and count down to the next count. */
+/* Add a range to a ring as ring_add, and count down to the next count of
+ * resident pages.
+ */
 enum ring_result evict_add_locked (struct evictor *ev, struct ring *r,
                                    uint64_t offset, uint64_t length,
                                    uint64_t epoch);
 
 /* Add a range that was read to the ring of reads.  Returns whether a window was
- * sealed.  If the thread does not keep up, the caller drops windows itself.
+ * sealed.  If the ring is over its limit, because the thread waits for the
+ * disk, the caller drops windows itself, for which it releases the lock.
  */
 bool evict_add_read_locked (struct evictor *ev, uint64_t offset,
                             uint64_t length);

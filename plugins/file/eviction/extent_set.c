@@ -1,8 +1,8 @@
 /* A sorted set of byte ranges, merged where they touch.
  *
- * A sorted array rather than a tree: the sets are small (512 extents in
- * a window), appending to the end is the common case, and moving a few
- * kilobytes is cheaper than following pointers.
+ * The set is a sorted array, not a tree: sets are small (512 extents in a
+ * window), most extents are appended at the end, and moving a few kilobytes is
+ * cheaper than following pointers.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -66,9 +66,9 @@ extent_set_overlaps (const struct extent_set *s, uint64_t offset,
   return i < s->nr && s->v[i].offset < offset + length;
 }
 
-/* Index of the first extent that ends at or after "offset", which is the
- * first that an extent starting there could merge with.  Sequential
- * requests touch the same extent again and again, so try that one first.
+/* Return the index of the first extent that ends at or after "offset", which is
+ * the first one that an extent from "offset" could merge with.  Sequential
+ * requests touch the same extent repeatedly, so that extent is tried first.
  */
 static size_t
 find_mergeable (const struct extent_set *s, uint64_t offset)
@@ -105,7 +105,7 @@ reserve_one (struct extent_set *s)
   return 0;
 }
 
-/* Open a gap at index i, which must have been reserved. */
+/* Insert "e" at index i.  The slot must have been reserved. */
 static void
 insert_at (struct extent_set *s, size_t i, struct extent e)
 {
@@ -114,7 +114,7 @@ insert_at (struct extent_set *s, size_t i, struct extent e)
   s->nr++;
 }
 
-/* Close the gap left by the extents [from, to). */
+/* Delete the extents with index [from, to).  Does not change s->bytes. */
 static void
 delete_range (struct extent_set *s, size_t from, size_t to)
 {

@@ -11,15 +11,15 @@
 
 #include "flight.h"
 
-/* One piece is on its way to the disk while the next one is being started. */
+/* One piece is in flight while the next one is being started. */
 #define LEAST (2 * FLIGHT_PIECE)
 
-/* The thread starts nothing for this long: while it drops a window of 2 MiB,
- * and waits for a CPU.
+/* The time in which the thread starts nothing: it drops a window of 2 MiB, and
+ * waits for a CPU.
  */
 #define PAUSE_NS (800 * UINT64_C (1000))
 
-/* Until the disk was measured. */
+/* The limit until the disk was measured. */
 #define FIRST (4 * FLIGHT_PIECE)
 
 void
@@ -85,7 +85,7 @@ set_limit (struct flight *f)
   f->limit = limit > LEAST ? limit : LEAST;
 }
 
-/* A rate was measured. */
+/* Record the rate since f->since, and begin to measure the next one. */
 static void
 add_rate (struct flight *f, uint64_t now)
 {

@@ -1,13 +1,16 @@
 /* Flight: how many bytes of writeback are in flight, as few as keep the disk
  * busy.
  *
- * Writeback is started in pieces.  The limit is twice what the disk needs: its
- * rate, measured while there is more to start, times the latency of a
- * piece that is alone in flight; and what the disk writes while the thread
- * drops a window.  So the limit grows as long as more in flight brings more
- * throughput.  A longer queue only makes other processes wait; with 0.2
- * instead of 0.8 ms for the window, writes of 64 KiB on four connections had
- * 0.93 of the speed (Linux 6.18, 2 CPUs).
+ * Writeback is started in pieces.  The limit of bytes in flight is
+ *
+ *   rate x (2 x latency + 0.8 ms)
+ *
+ * The rate of the disk is measured while there is more to start, and the
+ * latency is that of a piece that is alone in flight.  During the 0.8 ms the
+ * thread drops a window and starts nothing.  The factor 2 lets the limit grow
+ * as long as more bytes in flight increase the rate.  A longer queue would only
+ * make other processes wait.  With 0.2 instead of 0.8 ms, writes of 64 KiB on
+ * four connections had 0.93 of the speed (Linux 6.18, 2 CPUs).
  *
  * Promise: another process's fdatasync(2) or direct I/O waits no longer than
  * with the stock plugin.  With whole windows in flight its p99 was 2.7 times
@@ -25,15 +28,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The bytes of a piece. */
+/* The most bytes of a piece. */
 #define FLIGHT_PIECE (UINT64_C (512) * 1024)
 
-/* A rate is measured while this many times the limit is written: completions
- * are noticed late by up to the limit.  The limit follows from the highest of
- * the last rates, and the lowest of the last latencies, of which one is
- * measured after each FLIGHT_PROBE rates.  The queue runs empty for that: after
- * each 8 rates, a copy to a disk of 10 ms latency had 0.85 of the speed that it
- * has without a limit (Linux 6.18).
+/* A rate is measured while FLIGHT_LIMITS times the limit is written, because
+ * completions are noticed late by up to the limit.  The limit follows from the
+ * highest of the last FLIGHT_RATES rates, and the lowest of the last
+ * FLIGHT_LATENCIES latencies.
+ *
+ * A latency is measured after each FLIGHT_PROBE rates, for which the queue runs
+ * empty.  With a latency after each 8 rates, a copy to a disk of 10 ms latency
+ * had 0.85 of the speed that it has without a limit (Linux 6.18).
  */
 #define FLIGHT_LIMITS 4
 #define FLIGHT_RATES 8
@@ -42,38 +47,41 @@
 
 struct flight {
   uint64_t bytes; /* in flight */
-  uint64_t limit; /* of these */
+  uint64_t limit; /* bytes that may be in flight */
 
   uint64_t lone_since; /* when a lone piece was started, or 0 */
   bool probing;        /* the next piece is to be alone */
   uint64_t since;      /* when the rate began to be measured, or 0 */
-  uint64_t ended;      /* bytes that were completed since */
+  uint64_t ended;      /* bytes that were completed since then */
 
-  double rates[FLIGHT_RATES]; /* bytes per ns, the last ones */
+  double rates[FLIGHT_RATES]; /* the last ones, in bytes per ns */
   unsigned nr_rates;
-  uint64_t latencies[FLIGHT_LATENCIES]; /* ns */
+  uint64_t latencies[FLIGHT_LATENCIES]; /* the last ones, in ns */
   unsigned nr_latencies;
 };
 
+/* Begin with nothing in flight and a limit of 2 MiB. */
 void flight_init (struct flight *f);
 
-/* Whether a piece may be started. */
+/* Return whether a piece may be started. */
 bool flight_has_room (const struct flight *f);
 
-/* "bytes" of a piece, which began to be started at "now", are being written. */
+/* Add "bytes" of a piece to those in flight.  "now" is the time when the call
+ * that started the piece began.
+ */
 void flight_begins (struct flight *f, uint64_t bytes, uint64_t now);
 
-/* "bytes" that were in flight are on the disk. */
+/* Record that "bytes" in flight are on the disk. */
 void flight_ends (struct flight *f, uint64_t bytes, uint64_t now);
 
-/* "bytes" that were in flight are not waited for. */
+/* Remove "bytes" in flight for which nothing waits, without measuring. */
 void flight_forgets (struct flight *f, uint64_t bytes);
 
-/* There is nothing to start: the present measurements do not count. */
+/* Discard the rate measurement in progress, as there is nothing to start. */
 void flight_pauses (struct flight *f);
 
-/* The rate in bytes per second, and the latency in ns, that the limit is
- * based on; 0 if it is not known.
+/* Return the rate in bytes per second, and the latency in ns, on which the
+ * limit is based, or 0 if it is not known.
  */
 uint64_t flight_rate (const struct flight *f);
 uint64_t flight_latency (const struct flight *f);

@@ -18,32 +18,37 @@
 /* The most ranges that are recorded. */
 #define MAX_KEPT 65536
 
-/* Of one disk, guarded by the lock of its evictor. */
+/* The kept ranges of one disk, guarded by the lock of its evictor.  The
+ * functions need that lock.
+ */
 struct kept {
   struct extent_set failed;
   bool unrecorded; /* there was no memory to record a write, or who owns a page:
-                    * nothing may be dropped until all is on the disk */
-  bool overflowed; /* ... or what failed: nothing until the last close */
-  bool logged;     /* the log says so */
+                    * nothing may be dropped until all data is on the disk */
+  bool overflowed; /* there was no room to record a failed range: nothing may be
+                    * dropped until the last close */
+  bool logged;     /* the log has a message about it */
 };
 
 void kept_init (struct kept *k);
 void kept_free (struct kept *k);
 
-/* The writeback of these ranges may have failed. */
+/* Keep these ranges: their writeback may have failed. */
 void kept_add (struct kept *k, const struct extent_set *failed);
 
-/* The window was written back without an error.  Failed ranges of its set are
- * on the disk now, except pages that were written in part: the kernel writes
- * only the dirty blocks of such a page, and another block may have failed.
+/* Record that a window was written back without an error.  Failed ranges in its
+ * set are on the disk now and are no longer kept, except pages that were
+ * written in part: the kernel writes only the dirty blocks of such a page, and
+ * another block may have failed.
  */
 void kept_written (struct kept *k, const struct window *w);
 
-/* Nothing may be dropped at all. */
+/* Return true if nothing may be dropped at all. */
 bool kept_all (const struct kept *k);
 
 /* Take out of "set" the ranges that must not be dropped: failed ranges, and
- * those in the ring "writes", except in its window "except" (may be NULL).
+ * ranges in the ring "writes", except those of its window "except" (may be
+ * NULL).  If kept_all, that is everything.
  */
 void kept_subtract (const struct kept *k, const struct ring *writes,
                     struct extent_set *set, const struct window *except);

@@ -14,7 +14,7 @@
 
 struct lock {
   pthread_mutex_t mutex;
-  _Atomic pthread_t holder; /* 0 = none */
+  _Atomic pthread_t holder; /* 0 if no thread holds it */
 };
 
 static inline void
@@ -44,7 +44,7 @@ lock_release (struct lock *l)
   pthread_mutex_unlock (&l->mutex);
 }
 
-/* The caller must hold the lock. */
+/* Assert that the caller holds the lock. */
 static inline void
 lock_assert (const struct lock *l)
 {
@@ -62,7 +62,7 @@ lock_wait (struct lock *l, pthread_cond_t *cond)
   atomic_store_explicit (&l->holder, pthread_self (), memory_order_relaxed);
 }
 
-/* The same for at most "ms" milliseconds. */
+/* As lock_wait, but for at most "ms" milliseconds. */
 static inline void
 lock_wait_ms (struct lock *l, pthread_cond_t *cond, long ms)
 {

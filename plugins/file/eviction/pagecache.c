@@ -22,8 +22,8 @@
 #define NTFS3_SUPER_MAGIC 0x7366746e
 #endif
 
-/* Not in the C library or headers of Debian 12.  The number is the same
- * on all architectures but alpha.
+/* Debian 12 has cachestat neither in the C library nor in the headers.  The
+ * number is the same on all architectures except alpha.
  */
 #ifndef __NR_cachestat
 #ifdef __alpha__
@@ -57,8 +57,8 @@ cachestat (int fd, uint64_t offset, uint64_t length,
 
 /* ---- writeback and dropping ---- */
 
-/* The kernel refuses a range that ends at 2^63.  A length of 0 is to the end of
- * the file.
+/* Return the length to pass to the kernel, which refuses a range that ends at
+ * 2^63.  A length of 0 means to the end of the file.
  */
 static uint64_t
 up_to_end (uint64_t offset, uint64_t length)
@@ -114,8 +114,7 @@ pagecache_drop (int fd, uint64_t offset, uint64_t length)
 
 /* ---- mincore ---- */
 
-/* mincore(2) is asked about one piece at a time, of at most MINCORE_PAGES
- * pages. */
+/* The most pages that one call of mincore(2) examines. */
 #define MINCORE_PAGES 4096
 
 static int
@@ -133,8 +132,8 @@ mincore_piece (int fd, uint64_t offset, uint64_t length,
   return r;
 }
 
-/* Look at all pages of a range, in multiples of the page size.  Adds those that
- * are not resident to "missing", which may be NULL.  Returns the resident
+/* Query all pages of a range, in multiples of the page size.  Adds the pages
+ * that are not resident to "missing", which may be NULL.  Returns the resident
  * bytes, or -1 with errno.
  */
 static int64_t
@@ -209,7 +208,9 @@ has_mincore (int fd)
          !(resident[0] & 1);
 }
 
-/* Only these file systems report their block size there. */
+/* Return the bytes that are cached together.  Only XFS and ext4 report a block
+ * size larger than a page in f_bsize.
+ */
 static uint32_t
 unit_of (int fd, uint32_t magic)
 {
@@ -270,6 +271,7 @@ pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
   return counts.cached * sysconf (_SC_PAGESIZE);
 }
 
+/* The largest file that mincore counts, in bytes. */
 #define MOST_BY_MINCORE (UINT64_C (4) << 30)
 
 int64_t
@@ -284,7 +286,9 @@ pagecache_count_file (const struct pagecache *pc, int fd)
   return look_by_mincore (fd, 0, (size + page - 1) / page * page, NULL);
 }
 
-/* Where a range has some pages, look at its halves. */
+/* Add the missing pages of a range to "missing".  Where only some pages are
+ * resident, query both halves of the range.  Returns 0, or -1 with errno.
+ */
 static int
 missing_by_count (const struct pagecache *pc, int fd, uint64_t offset,
                   uint64_t length, struct extent_set *missing)

@@ -1,11 +1,12 @@
 /* The kernel calls that act on the page cache of a file, and which of them work
  * on this file: decided once, when the disk is opened.
  *
- * sync_file_range(2) waits for a range on the local file systems in the table
- * of pagecache.c and on block devices.  On overlayfs it looks at the overlay's
- * own inode, which has no pages; on NFS pages stay until they are committed; on
- * FUSE and file systems that are not in the table nothing is assumed.  On all
- * of these fdatasync(2) waits for the whole file.  The lab proves the table.
+ * sync_file_range(2) waits for a range on block devices and on the local file
+ * systems in the table of pagecache.c.  On overlayfs it acts on the overlay's
+ * own inode, which has no pages.  On NFS pages stay until they are committed.
+ * On FUSE and on file systems that are not in the table nothing is assumed.  On
+ * all of these, fdatasync(2) waits for the whole file.  The lab tests the
+ * table.
  *
  * No policy and no lock here.  Lengths and offsets are bytes.
  *
@@ -29,50 +30,57 @@
 /* How resident pages are found. */
 enum pagecache_counts {
   COUNTS_BY_NOTHING,
-  COUNTS_BY_CACHESTAT, /* Linux 6.5; not overlayfs; owner or writer only */
-  COUNTS_BY_MINCORE,   /* the same permission; page by page */
+  COUNTS_BY_CACHESTAT, /* Linux 6.5, not on overlayfs; the process must own the
+                        * file or be allowed to write it */
+  COUNTS_BY_MINCORE,   /* the same permission; cost grows with the range */
 };
 
-/* Of one file, for all its descriptors.  Constant. */
+/* What works on one file, with any descriptor of it.  Constant. */
 struct pagecache {
   bool by_range; /* sync_file_range waits until a range can be dropped */
-  bool is_local; /* a lock of fcntl(2) waits for no server */
+  bool is_local; /* locks of fcntl(2) do not wait for a server */
   uint32_t unit; /* bytes that are cached together: a page, or a larger block of
                   * the file system (XFS and ext4, Linux 6.12) */
   enum pagecache_counts counts;
 };
 
-/* Probe which calls work on the file that "fd" is open on.  "magic" is of its
- * file system, see <linux/magic.h>, or 0 for a block device.
+/* Probe which calls work on the file that "fd" is open on.  "magic" is the
+ * number of its file system, see <linux/magic.h>, or 0 for a block device.
  */
 void pagecache_probe (struct pagecache *pc, int fd, uint32_t magic);
 
-/* The names of the calls that are in use: constant strings, NULL for none. */
+/* Return the names of the calls that are in use: constant strings, or NULL if
+ * no call can count.
+ */
 const char *pagecache_waits_by (const struct pagecache *pc);
 const char *pagecache_counts_by (const struct pagecache *pc);
 
 /* ---- writeback and dropping ---- */
 
-/* Start the writeback of a range.  Does not wait for its end.  Returns 0 or an
- * errno value, which may be the only report of a loss (if ext4 finds no blocks
- * for a page, Linux 6.18).
+/* Start the writeback of a range.  Does not wait until it ends, but may block
+ * while the queue of the device is full.  Returns 0 or an errno value, which
+ * may be the only report of a loss (if ext4 finds no blocks for a page, Linux
+ * 6.18).
  */
 int pagecache_start (int fd, uint64_t offset, uint64_t length);
 
-/* The bytes of the dirty pages of a range, or "length" if that is not known. */
+/* Return the bytes of the dirty pages of a range, or "length" if the number is
+ * not known.
+ */
 uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                           uint64_t length);
 
-/* Wait for the writeback of a range; and write all of its dirty pages, and wait
- * for them.  pagecache_start may skip some.  Need by_range.  Return 0 or an
- * errno value: of a writeback error anywhere in the file, reported once on each
- * description.
+/* pagecache_wait waits for the writeback of a range that was started.
+ * pagecache_write_and_wait also writes all dirty pages of the range, because
+ * pagecache_start may skip some.  Both need by_range and block on the disk.
+ * They return 0 or an errno value.  The error may be of any page in the file,
+ * and is reported once on each description.
  */
 int pagecache_wait (int fd, uint64_t offset, uint64_t length);
 int pagecache_write_and_wait (int fd, uint64_t offset, uint64_t length);
 
-/* Drop the clean pages of a range from the page cache, length 0 meaning to the
- * end of the file.  Both must be multiples of the page size:
+/* Drop the clean pages of a range from the page cache.  Length 0 means to the
+ * end of the file.  Offset and length must be multiples of the page size.
  * POSIX_FADV_DONTNEED keeps partial pages, and folios that reach out of the
  * range.  Dirty pages stay, but their writeback is started.  Returns 0 or an
  * errno value.
@@ -81,39 +89,43 @@ int pagecache_drop (int fd, uint64_t offset, uint64_t length);
 
 /* ---- looking ---- */
 
-/* Bytes of a range that are in the page cache, length 0 meaning to the end of
- * the file, or -1 if they cannot be counted (without cachestat).  Takes time
- * that grows with the folios that are cached, not with the file.
+/* Return the bytes of a range that are in the page cache, or -1 if they cannot
+ * be counted (without cachestat).  Length 0 means to the end of the file.  The
+ * time grows with the number of cached folios, not with the file.
  */
 int64_t pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
                          uint64_t length);
 
-/* Bytes of the whole file that are in the page cache.  Where cachestat is
- * missing, mincore counts those of a file of up to 4 GiB, in 0.1 s.  Returns -1
- * if they cannot be counted.
+/* Return the bytes of the whole file that are in the page cache, or -1 if they
+ * cannot be counted.  Without cachestat, mincore(2) counts them in files of up
+ * to 4 GiB, which takes 0.1 s.
  */
 int64_t pagecache_count_file (const struct pagecache *pc, int fd);
 
-/* Take out of a set, of multiples of the page size, the pages that are not in
- * the page cache.  Returns 0, or -1 with errno if the kernel does not report
- * them, or without memory; then missing pages may be left in the set.
+/* Take the pages that are not in the page cache out of a set, whose extents are
+ * multiples of the page size.  Returns 0, or -1 with errno: EPERM if the kernel
+ * does not report which pages are resident, ENOMEM, or an errno of the kernel
+ * call.  After an error the set may still have missing pages.
  *
- * A page that is being read in is missing for mincore; cachestat counts it.
+ * For mincore a page that is being read in is missing; cachestat counts that
+ * page.
  */
 int pagecache_subtract_missing (const struct pagecache *pc, int fd,
                                 struct extent_set *set);
 
-/* Whether it is certain that no page of a range, in multiples of the page
- * size, is in the page cache.  mincore is no proof: it calls a folio missing
- * while only parts of it have been written.
+/* Return true if it is certain that no page of a range is in the page cache.
+ * Offset and length must be multiples of the page size.  Needs cachestat:
+ * mincore reports a folio as missing while only parts of the folio have been
+ * written.
  */
 bool pagecache_is_empty (const struct pagecache *pc, int fd, uint64_t offset,
                          uint64_t length);
 
-/* Whether it is certain that no page of a range of a file on tmpfs holds data,
- * in memory or in swap.  Blocks that are allocated have pages there, which hold
- * nothing until they are "up to date".  mincore(2) tells these apart.  Costs
- * 150 ns a page that is allocated, and nothing where none is (Linux 6.18).
+/* Return true if it is certain that no page of a range of a file on tmpfs holds
+ * data, in memory or in swap.  Allocated blocks have pages there, which hold
+ * nothing until they are "up to date"; mincore(2) reports that state.  Takes
+ * 150 ns for each allocated page, and nothing where none is allocated (Linux
+ * 6.18).
  */
 bool pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length);
 

@@ -10,7 +10,8 @@
 #include "evictor_impl.h"
 
 /* The number of extents of "others" at which entries that are not needed are
- * removed, and then when it has doubled.  A ring of 8 windows holds 4,096.
+ * removed.  After that, they are removed when the number has doubled and grown
+ * by this.  A ring of 8 windows holds 4,096 extents.
  */
 #define MIN_PRUNE 4096
 
@@ -32,11 +33,10 @@ preserve_free (struct preserve *p)
 
 /* ---- who owns a page ---- */
 
-/* Take the plugin's pages out of "set".  They are in a window, in "ours", or
- * have failed.  A window of
- * writes holds all that is written, also to the pages of other processes.
- * Without memory the set stays as it is, so that no page is taken for the
- * plugin's.
+/* Take the plugin's pages out of "set": pages that are in a window, in "ours",
+ * or have failed, except those in "others".  The exception is needed because a
+ * window of writes holds all that is written, also to pages of other processes.
+ * Without memory the set is unchanged, so no page is mistaken for the plugin's.
  */
 static void
 subtract_ours (struct evictor *ev, struct extent_set *set)
@@ -62,11 +62,11 @@ subtract_ours (struct evictor *ev, struct extent_set *set)
 /* The most queries for one set, if windows are dropped during each. */
 #define MOST_QUESTIONS 16
 
-/* Find the part of a set that belongs to other processes: it is resident, and
- * the plugin did not bring it in.  If another request brings a page in during
- * the query, the page counts as the plugin's.  If a window is dropped during
- * the query, the answer may be out of date, so the query is repeated.  Releases
- * the lock during a query.
+/* Find the pages in a set that belong to other processes: they are resident,
+ * and the plugin did not bring them in.  If another request brings a page in
+ * during the query, the page counts as the plugin's.  If a window is dropped
+ * during the query, the answer may be out of date, so the query is repeated.
+ * Releases the lock during a query.
  */
 static void
 find_others_locked (struct evictor *ev, struct extent_set *others)
@@ -85,7 +85,7 @@ find_others_locked (struct evictor *ev, struct extent_set *others)
 }
 
 /* Divide a range into the plugin's pages and those of other processes.
- * Releases the lock.
+ * Initializes both sets; without memory both are empty.  Releases the lock.
  */
 static void
 divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
@@ -101,7 +101,7 @@ divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
     find_others_locked (ev, others);
     extent_set_subtract (ours, others);
   }
-  else { /* no memory: nothing is the plugin's */
+  else { /* no memory: no page may be dropped now */
     extent_set_free (ours);
     ev->kept.unrecorded = true;
   }
@@ -109,8 +109,8 @@ divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
 
 /* ---- writes ---- */
 
-/* Other processes' pages need to be remembered only while a window holds them,
- * or after their writeback failed.
+/* Remove from "others" the pages that no longer need to be recorded: those that
+ * are in no window of writes, and whose writeback has not failed.
  */
 static void
 prune (struct evictor *ev)
@@ -140,10 +140,10 @@ preserve_claim_locked (struct evictor *ev, uint64_t offset, uint64_t length)
   extent_set_subtract (&p->others, &ours);
   extent_set_subtract (&p->ours, &ours);
   if (extent_set_union (&p->others, &others) == -1)
-    ev->kept.overflowed = true; /* page owners are not known any more */
+    ev->kept.overflowed = true; /* page owners are no longer known */
   if (ours.nr == 0 && others.nr == 0 &&
       extent_set_add (&p->others, e.offset, e.length) == -1)
-    ev->kept.overflowed = true; /* neither */
+    ev->kept.overflowed = true; /* no memory for that either */
   extent_set_free (&ours);
   extent_set_free (&others);
 }
@@ -174,8 +174,9 @@ preserve_dropped_locked (struct evictor *ev, const struct extent_set *set)
   ev->preserve.drops++;
 }
 
-/* Large folios that span windows could not be dropped with any of them.  So
- * adjacent ranges are dropped together, and again as windows of reads.
+/* Large folios that span windows could not be dropped with any of their
+ * windows.  So adjacent ranges are dropped together, and once more as windows
+ * of reads.
  */
 void
 preserve_drop_ours_locked (struct evictor *ev)
@@ -226,7 +227,7 @@ evictor_read_ends (struct evictor *ev, struct extent_set *ours)
           pagecache_subtract_missing (ev->config.pages, ev->fd, &resident) == 0;
   came_in = !known || resident.nr > 0;
   lock_take (&ev->lock);
-  if (known) { /* forget the pages that did not come in */
+  if (known) { /* remove the pages that did not come in */
     extent_set_subtract (ours, &resident);
     extent_set_subtract (&ev->preserve.ours, ours);
   }

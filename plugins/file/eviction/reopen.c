@@ -1,4 +1,4 @@
-/* Another description of a file that is open.
+/* Reopen: a new file description of a file that is already open.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

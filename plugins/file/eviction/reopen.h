@@ -1,4 +1,4 @@
-/* Another description of a file that is open.
+/* Reopen: a new file description of a file that is already open.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -7,10 +7,13 @@
 #ifndef FILE_REOPEN_H
 #define FILE_REOPEN_H
 
-/* Open the file behind "fd" once more, through /proc/self/fd, with these flags
- * of open(2), as a description that nothing else shares.  Never blocks if "fd"
- * is known to be a regular file or block device.  Returns the descriptor, which
- * is the caller's, or -1 with errno: ENOENT without /proc.
+/* Open the file behind "fd" once more, through /proc/self/fd.  "flags" are
+ * those of open(2); O_CLOEXEC and O_NOCTTY are added.  Nothing else shares the
+ * new description.  Returns the descriptor, which the caller owns, or -1 with
+ * the errno of open(2): ENOENT if /proc is not mounted.
+ *
+ * If "fd" is a regular file or block device, the call blocks only on a lease of
+ * another process.
  */
 int reopen (int fd, int flags);
 

@@ -22,10 +22,11 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+/* The most bytes that are written once more. */
 #define MOST_BYTES (UINT64_C (256) << 20)
 
-/* Make the pages of a range dirty, with the data that they hold.  Pages beyond
- * the end of the file fail the call, and raise no SIGBUS.
+/* Make the pages of a range dirty, with the data that they hold.  For pages
+ * beyond the end of the file the call fails, and raises no SIGBUS.
  */
 static bool
 make_dirty (int fd, const struct extent *e)
@@ -41,9 +42,9 @@ make_dirty (int fd, const struct extent *e)
   return done;
 }
 
-/* Write all dirty pages of the file, and wait for them.  FIEMAP does so without
- * using up the kernel's report of an error, as fdatasync(2) would.  Returns
- * whether that is known to have succeeded.
+/* Write all dirty pages of the file, and wait for them.  FIEMAP does not use up
+ * the kernel's report of an error, as fdatasync(2) would.  Returns true if the
+ * pages are known to be written.
  */
 static bool
 write_and_wait (int fd)

@@ -2,10 +2,10 @@
  * and no flush has failed for the error.
  *
  * The evictor has used up the kernel's report of the error, so a program that
- * opens the file later and calls fsync(2) would get no error from it.  The
- * failed pages are made dirty again, with the data that they hold, and written
- * once more: either that succeeds, and the data is not lost, or the kernel has
- * a new error to report to the next process that opens the file.
+ * opens the file later and calls fsync(2) would get no error.  The failed pages
+ * are made dirty again, with the data that they hold, and written once more.
+ * If that succeeds, the data is not lost.  If it fails, the kernel has a new
+ * error to report to the next process that opens the file.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -19,9 +19,10 @@
 #include "extent_set.h"
 
 /* Write the ranges of "failed", in whole pages, of the file behind "fd", and
- * wait for that.  Of more than 256 MiB the first are written.  Needs Linux 5.14
- * (MADV_POPULATE_WRITE), and permission to open the file for writing; otherwise
- * nothing is done.  Returns whether all of them are known to be on the disk.
+ * wait until they are written.  Writes at most the first 256 MiB.  Needs Linux
+ * 5.14 (MADV_POPULATE_WRITE) and permission to open the file for writing;
+ * otherwise nothing is written.  Blocks on the disk.  Returns true if all
+ * ranges are known to be on the disk.
  */
 bool retry_write (int fd, const struct extent_set *failed);
 

@@ -1,6 +1,7 @@
-/* The ring of windows: requests are gathered into windows of merged
- * extents, and windows leave in the order in which they were sealed.
- * No system call, no thread and no lock here: see the evictor for those.
+/* The ring of windows: requests are gathered into windows of merged extents,
+ * and windows are taken in the order in which they were sealed.
+ *
+ * No I/O, no thread and no lock here: the evictor has them.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -47,7 +48,7 @@ begin_window (struct ring *r)
 
   if (w == NULL)
     return NULL;
-  /* It is sealed before it holds many extents, but subtracting ranges later may
+  /* A window is sealed before it holds many extents, but later subtractions may
    * cut it into as many extents as it has pages.
    */
   extent_set_init (&w->set, SIZE_MAX);
@@ -80,8 +81,8 @@ is_full (const struct ring *r, const struct window *w)
   return w->set.bytes >= r->window_size || w->set.nr >= WINDOW_MAX_EXTENTS;
 }
 
-/* Note the first and the last page of a request that covers them in part.
- * Returns as extent_set_add.
+/* Add the first and the last page of a request to "partial" if the request
+ * covers them in part.  Returns as extent_set_add.
  */
 static int
 add_partial (const struct ring *r, struct extent_set *partial,

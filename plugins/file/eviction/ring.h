@@ -1,5 +1,5 @@
-/* The ring of windows: requests are gathered into windows of merged
- * extents, and windows leave in the order in which they were sealed.
+/* The ring of windows: requests are gathered into windows of merged extents,
+ * and windows are taken in the order in which they were sealed.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -14,44 +14,46 @@
 
 #include "extent_set.h"
 
-/* A window is sealed when it holds this many extents.
- * With 4K random writes that is 2 MiB, the default window size.
+/* A window is sealed when it holds this many extents.  With 4K random writes
+ * that is 2 MiB, the default window size.
  */
 #ifndef WINDOW_MAX_EXTENTS /* scripts/bench builds it with 1 */
 #define WINDOW_MAX_EXTENTS 512
 #endif
 
-/* A flush seals a window that holds this many extents or bytes: fewer are not
- * worth a window of their own.
+/* A flush seals the filling window if it holds at least this many extents or
+ * bytes.  A smaller window is not worth an eviction of its own.
  */
 #define FLUSHED_EXTENTS 64
 #define FLUSHED_BYTES (UINT64_C (256) * 1024)
 
-/* A smaller one is sealed if nothing was added for this long. */
+/* A smaller window is sealed this long after a flush that covered all of it, if
+ * nothing was added since the flush.
+ */
 #define FLUSHED_REST_NS UINT64_C (50000000)
 
-/* A batch of extents.  While it is in the ring it belongs to the ring;
- * ring_take hands it to the caller, until ring_free_taken.
+/* A batch of extents.  The ring owns it, except between ring_take and
+ * ring_free_taken, when the caller of ring_take does.
  */
 struct window {
   TAILQ_ENTRY (window) next;
-  struct extent_set set;     /* what was touched, page aligned */
-  struct extent_set partial; /* pages of it that a request touched in part */
-  uint64_t held;             /* bytes of it that count as the ring's */
-  uint64_t serial;           /* 1 for the first sealed, 2, ...; 0: filling */
+  struct extent_set set;     /* ranges that requests touched, page aligned */
+  struct extent_set partial; /* pages in "set" that a request wrote in part */
+  uint64_t held;             /* its bytes that count in ring.bytes */
+  uint64_t serial;           /* 1 for the first sealed, 2, ...; 0 = filling */
   bool taken;                /* by ring_take */
-  bool dropping;             /* its owner is dropping its pages */
-  uint64_t requests;         /* calls of ring_add that it absorbed */
-  uint64_t epoch;            /* the least that ring_add was given for it */
+  bool dropping;             /* set by its owner while its pages are dropped */
+  uint64_t requests;         /* calls of ring_add that added to it */
+  uint64_t epoch;            /* the lowest epoch that was added to it */
   unsigned pins;             /* requests that are writing to its pages */
   /* For the owner: */
   uint64_t started;   /* writeback was started up to this offset */
-  uint64_t in_flight; /* bytes that were started, and not waited for */
+  uint64_t in_flight; /* bytes that were started and not yet waited for */
 };
 
 /* A ring of windows: the newest may be filling, the others are sealed, or taken
- * by callers.  How many there are at a time is for the owner to bound, by
- * "bytes".  It has no lock: its owner guards it.
+ * by callers.  The ring has no lock: its owner guards it.  The owner also
+ * limits the number of windows, by means of "bytes".
  *
  *   filling ──seal──▶ sealed ──take──▶ taken ──free──▶
  */
@@ -61,16 +63,16 @@ struct ring {
   uint64_t page_size;   /* a page, or what the owner sets in its place */
   uint64_t bytes;       /* held by all windows */
   TAILQ_HEAD (windows, window) windows; /* oldest first */
-  struct window *added_to; /* by the last ring_add that succeeded */
-  uint64_t serial;         /* of the window sealed last */
-  uint64_t added;          /* calls of ring_add */
-  uint64_t flushed;        /* how many of them a flush has covered */
-  uint64_t flushed_ns;     /* when it ended */
+  struct window *added_to; /* the window of the last ring_add that succeeded */
+  uint64_t serial;         /* serial of the window sealed last */
+  uint64_t added;          /* calls of ring_add that succeeded */
+  uint64_t flushed;        /* how many of these calls a flush has covered */
+  uint64_t flushed_ns;     /* when that flush ended, in ns */
 };
 
 enum ring_result {
   RING_ADDED,     /* the extent is in the filling window */
-  RING_SEALED,    /* ... and a window was sealed by it */
+  RING_SEALED,    /* the extent was added, and a window was sealed */
   RING_NO_MEMORY, /* nothing was added */
 };
 
@@ -80,18 +82,18 @@ void ring_init (struct ring *r, uint64_t window_size);
 /* Free the windows.  None may be taken. */
 void ring_free (struct ring *r);
 
-/* [offset, offset+length) widened to whole pages, which are what the
+/* Return [offset, offset+length) widened to whole pages, which are what the
  * kernel keeps and drops.
  */
 struct extent ring_whole_pages (const struct ring *r, uint64_t offset,
                                 uint64_t length);
 
-/* Add [offset, offset+length), in bytes, length > 0, to the filling window,
- * widened to whole pages, beginning a new window where there is none.  The
- * window is sealed before the extent where that would grow it past the window
- * size, and after it where it has become full.  So no window is larger than
- * that, or than one extent.  "epoch" is when the extent was touched, in the
- * owner's history.
+/* Add [offset, offset+length), in bytes, widened to whole pages, to the filling
+ * window.  Begins a window if there is none.  If the extent would grow the
+ * window past the window size, the window is sealed first; a window that has
+ * become full is sealed afterwards.  So no window is larger than the window
+ * size, or than one extent.  length > 0.  "epoch" orders the calls in the
+ * owner's history; a window has the lowest epoch of its extents.
  */
 enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length,
                            uint64_t epoch);
@@ -99,68 +101,73 @@ enum ring_result ring_add (struct ring *r, uint64_t offset, uint64_t length,
 /* Seal the filling window.  Returns false if it was empty. */
 bool ring_seal (struct ring *r);
 
-/* A flush begins, which covers all that was added: seal the filling window if
- * it is large enough.  Returns the argument "covered" of ring_flush_ends; "now"
- * is the time in ns.
+/* Begin a flush, which covers all that was added so far: seal the filling
+ * window if it is large enough.  Returns the argument "covered" of
+ * ring_flush_ends, whose "now" is the time in ns.
  */
 uint64_t ring_flush_begins (struct ring *r);
 void ring_flush_ends (struct ring *r, uint64_t covered, uint64_t now);
 
-/* Whether a flush has covered all of the filling window for a while. */
+/* Return true if a flush covered all of the filling window at least
+ * FLUSHED_REST_NS ago.
+ */
 bool ring_is_at_rest (const struct ring *r, uint64_t now);
 
-/* Bytes of all windows but the filling one. */
+/* Return the bytes of all windows except the filling one. */
 uint64_t ring_sealed_bytes (const struct ring *r);
 
-/* A request will write to the pages of the extent that was added last: the
- * window is pinned, and neither started, waited for nor dropped, until it is
- * unpinned.
+/* Pin the window of the extent that was added last, for a request that will
+ * write to its pages.  The window is neither started, waited for nor dropped
+ * until ring_unpin.  Returns the window.
  */
 struct window *ring_pin (struct ring *r);
 
-/* The request has written "done" bytes of [offset, offset+length) of the disk.
- * Returns 0, or -1 with errno ENOMEM: the window cannot remember which pages
- * were not wholly written.
+/* Unpin a window.  The request has written "done" bytes of
+ * [offset, offset+length).  Returns 0, or -1 with errno ENOMEM: the window
+ * cannot record which pages were not wholly written.
  */
 int ring_unpin (struct ring *r, struct window *w, uint64_t offset,
                 uint64_t length, uint64_t done);
 
-/* The filling window, or NULL. */
+/* Return the filling window, or NULL. */
 struct window *ring_filling (const struct ring *r);
 
-/* Oldest sealed window, or NULL if there is none or it is pinned; and the
- * oldest taken or sealed one without pins that was not started to its end. They
- * stay in the ring.
+/* ring_oldest returns the oldest window that is sealed and not taken, or NULL
+ * if there is none or it is pinned.  ring_unstarted returns the oldest sealed
+ * window, taken or not, that has no pins and whose writeback was not started to
+ * its end, or NULL.  Neither changes the ring.
  */
 struct window *ring_oldest (const struct ring *r);
 struct window *ring_unstarted (const struct ring *r);
 
-/* Take the oldest sealed window out of the ring, or NULL. */
+/* Hand the window of ring_oldest to the caller, or return NULL.  Until
+ * ring_free_taken the ring still counts its bytes and extents.
+ */
 struct window *ring_take (struct ring *r);
 
-/* Up to "bytes" of a window that was taken no longer count as the ring's.
- * Returns how many did until now.
+/* Subtract up to "bytes" of a taken window from ring.bytes.  Returns the number
+ * of bytes that were subtracted.
  */
 uint64_t ring_release (struct ring *r, struct window *w, uint64_t bytes);
 
-/* Free a window that was taken, and release what is left of it. */
+/* Free a taken window, and subtract its remaining bytes from ring.bytes. */
 void ring_free_taken (struct ring *r, struct window *w);
 
-/* Whether the pages of a window that has some of [offset, offset+length) are
- * being dropped.
+/* Return true if a window that has some of [offset, offset+length) is being
+ * dropped.
  */
 bool ring_is_dropping (const struct ring *r, uint64_t offset, uint64_t length);
 
-/* Whether nothing is filling, sealed or taken. */
+/* Return true if the ring has no window, also no taken one. */
 bool ring_is_empty (const struct ring *r);
 
-/* Take all extents that are filling, sealed or taken out of "s", except those
- * of the window "except", which may be NULL.
+/* Take the extents of all windows (filling, sealed and taken) out of "s",
+ * except those of the window "except", which may be NULL.
  */
 void ring_subtract_from (const struct ring *r, struct extent_set *s,
                          const struct window *except);
 
-/* Add them all to "s".  Returns as extent_set_union. */
+/* Add the extents of all windows to "s".  Returns as extent_set_union. */
 int ring_add_to (const struct ring *r, struct extent_set *s);
 
 #endif /* FILE_RING_H */

@@ -16,30 +16,34 @@
 #include "clock.h"
 #include "evictor_impl.h"
 
-/* A piece takes 1 or 2 ms if all of it is resident in single pages, and almost
- * nothing if none is.  Then the next piece is twice as long, up to a limit: a
- * file of 8 TiB takes 8,192 pieces, and a larger one takes no more.  It is as
- * short as that because writers to a piece wait for it.
+/* Bytes.  A piece takes 1 or 2 ms if all of it is resident in single pages, and
+ * almost no time if no page is resident.  After a quick piece the next one is
+ * twice as long, up to MOST_PIECE or, in files above 8 TiB, to the file size
+ * divided by MOST_PIECES.  The first piece is short because writers to a piece
+ * wait until it is swept.
  */
 #define PIECE (UINT64_C (8) << 20)
 #define MOST_PIECE (UINT64_C (1) << 30)
 #define MOST_PIECES 8192
 #define QUICK_NS 200000
 
-/* The most calls for a piece: there may be many ranges to exclude. */
+/* The most calls for a piece, which may have many excluded ranges. */
 #define MOST_CALLS 32
 
-/* The number of counts after which pages that stayed when swept are swept
+/* The number of counts after which pages that stayed in a sweep are swept
  * again: other processes may have unmapped them.
  */
 #define COUNTS_PER_TRY 256
 
-/* A turn of a sweep takes this long: pieces that drop nothing are not enough
- * for a turn, as readers bring in more while writers wait for a slow disk.
+/* The least time of a turn.  A turn of one piece would not be enough: a piece
+ * may drop nothing, and readers bring in more pages while writers wait for a
+ * slow disk.
  */
 #define SWEEP_NS (20 * UINT64_C (1000000))
 
-/* The windows of reads that may end where a reader is. */
+/* The number of newest windows of reads whose extents may end where a reader
+ * is.
+ */
 #define RECENT_WINDOWS 2
 
 void
@@ -63,9 +67,10 @@ sweep_goes_on (const struct sweep *s)
 
 /* ---- a piece ---- */
 
-/* Drop [pos, end) except the excluded ranges, with a few calls.  Returns how
- * far it came.  A call over a page that cannot be dropped makes the kernel
- * drain the page lists of all CPUs.
+/* Drop [pos, end) except the excluded ranges, in a few calls.  Returns the
+ * offset at which the next piece begins.  Excluded ranges are not passed to the
+ * kernel: a call over a page that cannot be dropped drains the page lists of
+ * all CPUs.
  */
 static uint64_t
 drop_between (int fd, uint64_t pos, uint64_t end,
@@ -93,7 +98,7 @@ drop_between (int fd, uint64_t pos, uint64_t end,
   return pos < end ? end : pos;
 }
 
-/* Drop the next piece except what is "excluded", and move on to the one after
+/* Drop the next piece except the excluded ranges, and move to the piece after
  * it.
  */
 static void
@@ -114,9 +119,10 @@ drop_piece (struct sweep *s, int fd, const struct extent_set *excluded)
     s->length *= 2;
 }
 
-/* Add to "excluded" the ranges that readers may be reading or about to read:
- * around the latest sequential reads, the reads in progress, which end in any
- * order, and after them the readahead in flight.  Returns as extent_set_add.
+/* Add to "excluded" the ranges that readers may be reading or about to read.
+ * Around the end of each recent sequential extent these are the reads in
+ * progress, which end in any order, and then the readahead in flight.  Returns
+ * as extent_set_add.
  */
 static int
 exclude_readahead (struct evictor *ev, struct extent_set *excluded)
@@ -145,8 +151,8 @@ exclude_readahead (struct evictor *ev, struct extent_set *excluded)
 }
 
 /* Fill the empty set "excluded" with the ranges that a sweep must not drop.
- * Returns -1 if the sweep must drop nothing: with preserve, the plugin's pages
- * are known without a sweep.
+ * Returns 0, or -1 if the sweep must drop nothing: with preserve, as the
+ * plugin's pages are known without a sweep; if kept_all; or without memory.
  */
 static int
 find_excluded (struct evictor *ev, struct extent_set *excluded, bool readahead)
@@ -181,8 +187,8 @@ sweep_next_locked (struct evictor *ev, bool exclude_ahead)
 
 /* ---- when to sweep ---- */
 
-/* The resident bytes of the file, or -1 if they cannot be counted.  Releases
- * the lock.
+/* Return the resident bytes of the file, or -1 if they cannot be counted.
+ * Releases the lock.
  */
 static int64_t
 count_resident_locked (struct evictor *ev)
@@ -196,9 +202,10 @@ count_resident_locked (struct evictor *ev)
   return resident;
 }
 
-/* The bytes that may be resident: windows, requests in progress, failed ranges,
- * and the readahead of every reader, which the kernel may double; and a bit
- * more, as the count is a moment older.
+/* Return the bytes that may be resident without a reason to sweep: windows,
+ * requests in progress, failed ranges, and the readahead of every reader, which
+ * the kernel may double.  A quarter of the share is added because the count is
+ * older than these values.
  */
 static uint64_t
 allowance (struct evictor *ev)
@@ -208,8 +215,8 @@ allowance (struct evictor *ev)
          throttle_share (&ev->throttle) / 4;
 }
 
-/* Sweep if more of the file is resident than windows and readahead explain.
- * Where pages cannot be counted, sweep once a ring.
+/* Where pages cannot be counted, a sweep for each ring of added bytes limits
+ * the resident pages.
  */
 void
 sweep_if_needed_locked (struct evictor *ev)
@@ -235,8 +242,8 @@ sweep_if_needed_locked (struct evictor *ev)
   lock_take (&ev->lock);
 }
 
-/* Pages stayed although they were swept: other processes map or read them.
- * Allow as many from now on.
+/* Allow as many bytes as stayed in this sweep from now on: other processes map
+ * or read these pages.
  */
 static void
 end_of_sweep_locked (struct evictor *ev)

@@ -20,36 +20,43 @@
 
 struct evictor;
 
-/* Extents of reads shorter than this are dropped as they are, longer ones
- * together with the folio that reaches into them from below.
+/* Bytes.  An extent of reads of at least this length is part of a stream, and
+ * is dropped together with the folio that reaches into it from lower offsets.
+ * A shorter extent is dropped as it is.
  */
 #define STREAM_EXTENT (64 * 1024)
 
-/* Of one disk.  Used by the thread alone, or by the request that does its work.
+/* The sweep of one disk.  Used by the thread alone, or by the request that does
+ * its work.
  */
 struct sweep {
-  uint64_t pos;    /* of the next piece; UINT64_MAX: no sweep is under way */
+  uint64_t pos; /* offset of the next piece; UINT64_MAX if there is no sweep */
   uint64_t length; /* bytes of the next piece */
 };
 
-/* Begin at the beginning of the file; and stop. */
+/* sweep_begin begins a sweep at offset 0, also if one is under way.  sweep_end
+ * ends the sweep.
+ */
 void sweep_begin (struct evictor *ev);
 void sweep_end (struct sweep *s);
 
-/* Whether a sweep is under way. */
+/* Return true if a sweep is under way. */
 bool sweep_goes_on (const struct sweep *s);
 
-/* Sweep the next piece, and return whether there is more.  Releases the lock.
+/* Sweep the next piece, also where readers may read next.  Returns true if
+ * there are more pieces.  Releases the lock.
  */
 bool sweep_piece_locked (struct evictor *ev);
 
-/* Sweep for 20 ms, and exclude the ranges that readers may read next.  Releases
- * the lock.
+/* Sweep for about 20 ms, except the ranges that readers may read next.
+ * Releases the lock.
  */
 void sweep_turn_locked (struct evictor *ev);
 
 /* Begin a sweep if more of the file is resident than windows and readahead
- * explain.  Releases the lock.
+ * explain.  Where pages cannot be counted, begin a sweep each time that the
+ * bytes of a whole ring were added.  Does nothing with preserve.  Releases the
+ * lock.
  */
 void sweep_if_needed_locked (struct evictor *ev);
 

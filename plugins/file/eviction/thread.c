@@ -1,4 +1,4 @@
-/* Starting threads of our own in nbdkit's process.
+/* Starting the plugin's own threads in nbdkit's process.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -10,7 +10,7 @@
 
 #include "thread.h"
 
-/* Enough for a thread that calls nothing deep, printf included. */
+/* Enough for a thread without deep calls, printf included. */
 #define STACK_SIZE (128 * 1024)
 
 int

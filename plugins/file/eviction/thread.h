@@ -1,4 +1,4 @@
-/* Starting threads of our own in nbdkit's process.
+/* Starting the plugin's own threads in nbdkit's process.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -9,9 +9,10 @@
 
 #include <pthread.h>
 
-/* Start a thread that takes no signals, which are nbdkit's, and has a small
- * stack.  It is the caller's to join.  To be called after nbdkit has forked, so
- * not before the first connection.  Returns 0 or an errno value.
+/* Start a thread with all signals blocked, because nbdkit handles them, and
+ * with a stack of 128 KiB.  The caller must join it.  Must be called after
+ * nbdkit has forked, so not before the first connection.  Returns 0 or an errno
+ * value.
  */
 int thread_start (pthread_t *thread, void *(*run) (void *), void *arg);
 

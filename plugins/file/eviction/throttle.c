@@ -46,12 +46,12 @@ throttle_share (const struct throttle *t)
 
 /* ---- slots and credit ---- */
 
-/* Bytes that may be copied into the page cache at once, for each CPU.  A small
- * write counts as 16 KiB, so 16 small writers have a slot on 2 CPUs: putting a
- * writer to sleep costs about as much as its write.  Of 100 writers of 4 KiB,
- * 16 slots have 0.85 of the speed of no bound and 0.3 of its p99.9; 8 slots
- * have 0.84 of the speed of 16, and 32 have twice their p99.9 (Linux 6.18,
- * ext4).
+/* The bytes that may be copied into the page cache at once, for each CPU.  A
+ * small write counts as 16 KiB, so 16 small writers have a slot on 2 CPUs:
+ * putting a writer to sleep costs about as much as its write.  With 100 writers
+ * of 4 KiB, 16 slots have 0.85 of the speed without a limit and 0.3 of its
+ * p99.9; 8 slots have 0.84 of the speed of 16 slots, and 32 slots have twice
+ * the p99.9 of 16 (Linux 6.18, ext4).
  */
 #define BYTES_PER_CPU (128 * 1024)
 #define LEAST_BYTES (16 * 1024)
@@ -92,7 +92,7 @@ has_credit (const struct throttle *t, uint64_t bytes)
   return t->used == 0 || t->used + bytes <= throttle_share (t);
 }
 
-/* The bytes of a writer's slot. */
+/* Return the bytes of a writer's slot. */
 static uint64_t
 slot (uint64_t bytes)
 {
@@ -189,16 +189,17 @@ throttle_unlock (struct throttle *t, struct lock *lock)
 
 /* ---- pacing ---- */
 
-/* The evictor's speed is measured over this much work, and is the mean of the
- * last few measurements.  Idle time is not measured, so a light writer is not
- * throttled by it.
+/* The evictor's speed is measured over NS_MEASURED of work.  A new measurement
+ * has a weight of 1 / TIMES_MEASURED in the moving average.  Idle time is not
+ * measured, so a light writer is not throttled by it.
  */
 #define NS_MEASURED (20 * UINT64_C (1000000))
 #define TIMES_MEASURED 4
 
-/* Shorter pauses cost more than they even out.  Pauses of up to 100 ms cost a
- * disk of 40 MB/s 8 to 17 % of its speed; 64 writers of 4 KiB that were paced
- * on a fast disk had 0.89 of their speed, and no shorter tail (Linux 6.18).
+/* In ns.  Pauses shorter than SHORTEST_PAUSE cost more than they even out.
+ * Pauses of up to 100 ms cost a disk of 40 MB/s 8 to 17 % of its speed.  64
+ * writers of 4 KiB that were paced on a fast disk had 0.89 of their speed, and
+ * no shorter tail (Linux 6.18).
  */
 #define SHORTEST_PAUSE (500 * UINT64_C (1000))
 #define LONGEST_PAUSE (20 * UINT64_C (1000000))

@@ -82,9 +82,10 @@ wberr_watch (struct wberr *e, int fd)
 /* ---- recording ---- */
 
 /* Query the description of "fd" for writeback errors of pages.  Returns as
- * sync_file_range(2).  Does not block: there is no page to wait for so far
- * beyond the end of any file.  On 32-bit kernels that is the last page that
- * they can count (16 TiB); beyond it they return before they look for errors.
+ * sync_file_range(2).  Does not block: the range is beyond the end of any file,
+ * so there is no page to wait for.  32-bit kernels count pages up to 16 TiB,
+ * and return before they look for errors if a range begins beyond that; there
+ * the range is the last page.
  */
 static int
 ask (int fd)
@@ -96,8 +97,9 @@ ask (int fd)
   return sync_file_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
 }
 
-/* Whether "fd" reports an error that is new since the last query.  The kernel
- * reports an error once; a sandbox that forbids the call fails it twice.
+/* Return true if "fd" reports an error that is new since the last query.  The
+ * kernel reports an error once; a sandbox that forbids the call fails both
+ * calls.
  */
 static bool
 has_error (int fd)
@@ -110,13 +112,16 @@ wberr_seen_now (const struct wberr *e)
 {
   struct wberr_seen seen;
 
-  /* In this order: an error recorded between the two counts as not seen. */
+  /* The order matters: an error that is recorded between the two loads counts
+   * as not seen.
+   */
   atomic_init (&seen.pages, atomic_load (&e->pages));
   atomic_init (&seen.mark, wberr_now (e));
   return seen;
 }
 
-/* Whether an error differs from all that are recorded.  Lock held. */
+/* Return true if an error differs from all that are recorded.  Needs e->lock.
+ */
 static bool
 is_new (struct wberr *e, const struct wberr_seen *seen)
 {
@@ -180,8 +185,8 @@ wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool alone)
   if (err)
     wberr_observed (e, seen, err);
   wberr_call_ends (e);
-  wberr_start_begins (
-    e); /* a start may have met an error, and not recorded it */
+  /* A start may have seen an error, and may not have recorded it yet. */
+  wberr_start_begins (e);
   wberr_start_ends (e);
   return err;
 }
@@ -225,8 +230,8 @@ wberr_write_begins (struct wberr_client *c)
   return atomic_load (&c->reports);
 }
 
-/* Either this sees the report of a flush that failed in the meantime, or that
- * flush sees that a write has ended.
+/* The order matters: either this function sees the report of a flush that
+ * failed during the write, or that flush sees that a write has ended.
  */
 void
 wberr_write_ends (struct wberr_client *c, unsigned begun)
@@ -236,7 +241,7 @@ wberr_write_ends (struct wberr_client *c, unsigned begun)
     atomic_store (&c->owed, EIO);
 }
 
-/* A flush fails for all errors up to "mark". */
+/* Record that a flush fails for all errors up to "mark". */
 static void
 mark_reported (struct wberr *e, wberr_mark mark)
 {
@@ -246,8 +251,9 @@ mark_reported (struct wberr *e, wberr_mark mark)
   pthread_mutex_unlock (&e->lock);
 }
 
-/* The errno of a recorded error for which no flush of the connection has
- * failed, or 0.  If two threads of a connection call this, one gets the error.
+/* Return the errno of a recorded error for which no flush of the connection has
+ * failed, or 0.  If two threads of a connection call this, one of them gets the
+ * error.
  */
 static int
 next_recorded (struct wberr *e, struct wberr_client *c)
@@ -261,8 +267,9 @@ next_recorded (struct wberr *e, struct wberr_client *c)
   return latest & ERRNO_MASK;
 }
 
-/* The kernel's report of an error was used up while writes of the connection
- * may have been in progress.
+/* Record that the kernel's report of an error was used up.  If a write of the
+ * connection has ended since "ended", the error may be about that write, so one
+ * more flush must fail.
  */
 static void
 count_report (struct wberr_client *c, unsigned ended, int err)
@@ -298,7 +305,7 @@ wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd, int flush_fd,
   struct wberr_seen seen = *begun;
   const int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen, false);
 
-  if (err && fd == -1) { /* the flush's report is used up */
+  if (err && fd == -1) { /* the next flush gets no report of the error */
     count_report (c, atomic_load (&c->ended), err);
     atomic_store (&c->owed, err);
   }

@@ -24,20 +24,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A place in the history of errors: the number of errors recorded so far in the
- * upper bits, the errno of the latest in the lower 16.  Later ones are greater.
+/* A position in the history of errors: the number of errors recorded so far in
+ * the upper bits, the errno of the latest in the lower 16.  Later marks are
+ * greater.
  */
 typedef uint64_t wberr_mark;
 
 /* The errors that a caller has seen. */
 struct wberr_seen {
-  _Atomic wberr_mark mark; /* all up to this */
+  _Atomic wberr_mark mark; /* all recorded errors up to this one */
   _Atomic unsigned pages;  /* errors of pages among them */
 };
 
 struct wberr {
-  pthread_mutex_t lock;   /* guards fd, and all changes of the next three */
-  int fd;                 /* the error descriptor, or -1 */
+  pthread_mutex_t lock; /* guards fd, and changes of pages, latest, reported */
+  int fd;               /* the error descriptor, or -1 */
   _Atomic unsigned pages; /* errors of pages that fd has reported */
   _Atomic wberr_mark latest;
   _Atomic wberr_mark
@@ -46,12 +47,14 @@ struct wberr {
 
   atomic_bool watched; /* fd was opened, or could not be */
 
-  /* Calls that may report an error are made together, and the evictor's
-   * fdatasync(2) alone: if a flush overtook it while the device loses its
-   * cache, the flush would succeed before the error is recorded.
+  /* Calls that may report an error hold this lock shared; the evictor's
+   * fdatasync(2) holds it exclusively.  If a flush overtook that fdatasync
+   * while the device loses its cache, the flush would succeed before the error
+   * is recorded.
    *
    * Descriptors that could not be reopened share one description, on which the
-   * kernel reports an error once for all of them.  All calls take turns then.
+   * kernel reports an error once for all of them.  Then all calls hold this
+   * lock exclusively.
    */
   pthread_rwlock_t calls;
 
@@ -61,97 +64,106 @@ struct wberr {
    */
   pthread_mutex_t starting;
 
-  bool shared;       /* constant once the disk is registered */
-  atomic_bool turns; /* true from then on, or from when a descriptor for FUA
-                      * could not be opened; on FUSE from the first request
-                      * with FUA on */
+  bool shared;       /* all descriptors share one description; constant
+                      * once the disk is registered */
+  atomic_bool turns; /* all calls hold the lock "calls" exclusively; set by
+                      * wberr_take_turns, and never reset */
 };
 
 /* The errors reported to one connection.  All fields are atomic. */
 struct wberr_client {
   struct wberr_seen reported; /* errors for which its flushes have failed */
   atomic_uint reports; /* errors that the kernel reported to its flushes */
-  atomic_uint ended;   /* writes of this connection */
+  atomic_uint ended;   /* writes of this connection that have ended */
   atomic_int owed;     /* errno for which one more flush fails, or 0 */
 };
 
-/* Begin the record of a disk without errors. */
+/* Initialize the record of a disk, without errors. */
 void wberr_init (struct wberr *e);
 void wberr_free (struct wberr *e);
 
-/* All descriptors have one description; or calls must only take turns.  To be
- * called before the disk is registered, or for turns at any time.
+/* wberr_share records that all descriptors of the disk share one description,
+ * so that calls take turns.  Must be called before the disk is registered.
+ * wberr_take_turns only makes calls take turns, from any time on.
  */
 void wberr_share (struct wberr *e);
 void wberr_take_turns (struct wberr *e);
 
-/* Record the errno value err of an error for which no flush had failed when the
- * disk was last closed.  To be called before other calls of this disk.
+/* Record an error, the errno value err, for which no flush had failed when the
+ * disk was last closed.  Does nothing if err is 0.  Must be called before other
+ * calls of this disk.
  */
 void wberr_pending (struct wberr *e, int err);
 
-/* Open the error descriptor on the file behind "fd" at the first call.  Must be
- * called before a write; not on overlayfs, where sync_file_range(2) looks at an
- * inode that has no errors.
+/* Open the error descriptor on the file behind "fd", at the first call.  Must
+ * be called before a write.  Must not be called on overlayfs, where
+ * sync_file_range(2) acts on an inode that has no errors.
  */
 void wberr_watch (struct wberr *e, int fd);
 
 /* Return the errors that are recorded now. */
 struct wberr_seen wberr_seen_now (const struct wberr *e);
 
-/* A call has reported the writeback error err, an errno value.  "seen" holds
- * the errors that the caller had seen, and is moved to the latest one.  The
- * error is recorded as a new one, unless a recorded error of pages that the
+/* Record that a call reported the writeback error err, an errno value.  "seen"
+ * holds the errors that the caller had seen, and is moved to the latest one.
+ * The error is recorded as a new one, unless a recorded error of pages that the
  * caller had not seen explains it.  Without an error descriptor each error is
- * recorded, so it may fail two flushes of a connection.
+ * recorded, so one error may fail two flushes of a connection.
  */
 void wberr_observed (struct wberr *e, struct wberr_seen *seen, int err);
 
-/* fdatasync(2), and wberr_observed if it fails.  Returns 0 or an errno value.
- * Blocks until all that was written is on the disk; with "alone" while no other
- * call of this disk may report an error.
+/* Call fdatasync(2), and wberr_observed if it fails.  Returns 0 or an errno
+ * value.  Blocks until all that was written is on the disk.  With "alone" no
+ * other call of this disk that may report an error runs at the same time.
  */
 int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool alone);
 
-/* Around another call that may report an error, and wberr_observed. */
+/* Call these before and after another call that may report an error, and its
+ * wberr_observed.
+ */
 void wberr_call_begins (struct wberr *e, bool alone);
 void wberr_call_ends (struct wberr *e);
 
-/* Around a call that starts writeback, and wberr_observed. */
+/* Call these before and after a call that starts writeback, and its
+ * wberr_observed.
+ */
 void wberr_start_begins (struct wberr *e);
 void wberr_start_ends (struct wberr *e);
 
-/* The present mark; and the errno of the latest error since a mark, or 0. */
+/* wberr_now returns the present mark.  wberr_since returns the errno of the
+ * latest error after a mark, or 0.
+ */
 wberr_mark wberr_now (const struct wberr *e);
 int wberr_since (const struct wberr *e, wberr_mark mark);
 
-/* The errno of the latest error if no flush has failed for it, or 0. */
+/* Return the errno of the latest error if no flush has failed for it, or 0. */
 int wberr_unreported (const struct wberr *e);
 
 /* ---- a connection ---- */
 
-/* A connection begins.  Its first flush fails if there is an error for which no
- * flush has failed.
+/* Initialize the record of a connection.  Its first flush fails if there is an
+ * error for which no flush has failed.
  */
 void wberr_client_init (struct wberr *e, struct wberr_client *c);
 
-/* Around each write, before it is acknowledged.  If a flush fails during the
- * write, the error may be about this write.  The flush did not cover it, and
- * the kernel does not report the error again, so the next flush fails, too.
+/* Call these before and after each write, before it is acknowledged.  "begun"
+ * is what wberr_write_begins returned.  If a flush fails during the write, the
+ * error may be about this write.  The flush did not cover the write, and the
+ * kernel does not report the error again, so the next flush fails, too.
  */
 unsigned wberr_write_begins (struct wberr_client *c);
 void wberr_write_ends (struct wberr_client *c, unsigned begun);
 
-/* Flush: fdatasync(2) on the connection's own "fd".  Returns 0, or the errno
- * value with which the client's request fails.
+/* Flush a connection by fdatasync(2) on its own "fd".  Returns 0, or the errno
+ * value with which the client's request fails.  Blocks on the disk.
  */
 int wberr_flush (struct wberr *e, struct wberr_client *c, int fd);
 
 /* Make the data of a request with FUA durable by fdatasync(2) on "fd".  "fd"
- * was opened for this request alone before its write, so it uses up no report
- * of a flush; or it is -1 if that was not possible.  "begun" holds the errors
- * that were recorded at that time.  "flush_fd" is the connection's descriptor.
- * Returns 0 or an errno value.
+ * was opened before the write, for this request alone, so the call uses up no
+ * report of a flush.  "fd" is -1 if that was not possible; then the call uses
+ * "flush_fd", the connection's descriptor.  "begun" holds the errors that were
+ * recorded before the write.  Returns 0 or an errno value.  Blocks on the disk.
  */
 int wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd,
                     int flush_fd, const struct wberr_seen *begun);

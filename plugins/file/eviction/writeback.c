@@ -14,13 +14,14 @@
 
 #include "writeback.h"
 
-/* A piece has at most this many extents: writers get credit steadily. */
+/* The most extents of a piece, so that writers get credit steadily. */
 #define PIECE_EXTENTS 32
 
 /* A piece of more extents is started by one call over its span.  The call walks
- * the dirty pages in the order of the disk, and starts what newer windows have
- * there, too.  With a call for each extent, random 4K writes to a sparse file
- * had 0.6 (x4) and 0.7 of the speed (Linux 6.18, ext4).
+ * the dirty pages in the order of the disk, and also starts those of newer
+ * windows in the span.  With a call for each extent, random 4K writes to a
+ * sparse file had 0.7 of the speed, and 0.6 on four connections (Linux 6.18,
+ * ext4).
  */
 #define SPAN_EXTENTS 4
 
@@ -41,7 +42,7 @@ writeback_debug (const struct writeback *wb, const char *what, const char *kind,
                 s->v[0].offset, extent_end (&s->v[s->nr - 1]));
 }
 
-/* The next piece of a set from byte *pos on: a few extents.  Sets *pos to the
+/* Find the next piece of a set from *pos on: a few extents.  Moves *pos to the
  * end of the piece.  Returns the number of extents.
  */
 static size_t
@@ -64,7 +65,9 @@ next_piece (const struct extent_set *s, uint64_t *pos,
   return nr;
 }
 
-/* Log a writeback error that was recorded; "e" is where, or NULL. */
+/* Count and log a writeback error.  "e" is the range of the failed call, or
+ * NULL for the whole file.
+ */
 static void
 report (struct writeback *wb, int err, const struct extent *e)
 {
@@ -83,8 +86,9 @@ report (struct writeback *wb, int err, const struct extent *e)
 
 /* ---- starting ---- */
 
-/* This call may be the only one to report an error.  The error is one of the
- * data, unless the call is not supported, or could not do its work.
+/* The kernel may report an error to this call alone.  The error means lost
+ * data, unless the call is not supported (without by_range) or could not do its
+ * work.
  */
 static void
 start_range (struct writeback *wb, const struct extent *e)
@@ -144,10 +148,10 @@ wait_by (struct writeback *wb, const struct extent *e,
   return err;
 }
 
-/* Pages may be dirty although their writeback was started: the kernel skips a
- * page that is under writeback when it is written again.  If cachestat counts
- * no dirty page, nothing is started, which would cost a tenth of the speed of
- * random 4K writes (Linux 6.18, ext4).
+/* Wait for a range, and write pages that are dirty although their writeback was
+ * started: the kernel skips a page that is under writeback when it is written
+ * again.  If cachestat counts no dirty page, nothing is started: a second start
+ * would cost a tenth of the speed of random 4K writes (Linux 6.18, ext4).
  */
 static int
 wait_for_range (struct writeback *wb, const struct extent *e)

@@ -20,8 +20,10 @@
 /* -D file.evict=1 */
 extern int file_debug_evict;
 
-/* Of one disk.  All fields are constant except *seen; the calls need no lock
- * and block on the disk, except writeback_start and writeback_drop.
+/* The writeback of one disk.  All fields are constant except "seen", which the
+ * thread changes.  The calls need no lock.  writeback_wait and writeback_sync
+ * block on the disk.  writeback_start may block while the queue of the device
+ * is full.
  */
 struct writeback {
   int fd; /* the evictor's own descriptor */
@@ -32,27 +34,28 @@ struct writeback {
   struct wberr_seen seen;    /* errors that the evictor has seen */
 };
 
-/* Start to write the next piece of a set, which has bytes from *pos on.  Moves
- * *pos to the end of the piece, and returns about how many bytes are written:
- * fewer than the piece has if its pages are clean already, as after a flush.
+/* Start the writeback of the next piece of a set, which must have bytes from
+ * *pos on.  Moves *pos to the end of the piece.  Returns an estimate of the
+ * bytes that are written: fewer than the piece has if some pages are already
+ * clean, for example after a flush.
  */
 uint64_t writeback_start (struct writeback *wb, const struct extent_set *s,
                           uint64_t *pos);
 
-/* Wait until the next piece of a set is on the disk: a few bytes from *pos on,
- * or all of it where ranges cannot be waited for.  Moves *pos to the end of the
- * piece, and sets *bytes to its length.  Returns 0, or an errno value of which
- * a record and a log message were made.
+/* Wait until the next piece of a set is on the disk.  The piece is a few
+ * extents from *pos on, or the whole set where ranges cannot be waited for.
+ * Moves *pos to the end of the piece, and sets *bytes to its length.  Returns
+ * 0, or an errno value after recording and logging the error.
  */
 int writeback_wait (struct writeback *wb, const struct extent_set *s,
                     uint64_t *pos, uint64_t *bytes);
 
-/* Wait until all that was written so far is on the disk.  Returns as
- * writeback_wait.
+/* Wait until all that was written to the file so far is on the disk.  Returns
+ * as writeback_wait.
  */
 int writeback_sync (struct writeback *wb);
 
-/* Drop the clean pages of a set. */
+/* Drop the clean pages of a set from the page cache. */
 void writeback_drop (struct writeback *wb, const struct extent_set *s);
 
 /* Log a window if -D file.evict=1 asks for it. */
