@@ -1,5 +1,5 @@
-/* A connection: one NBD client's view of a disk, with a file description
- * of its own, and the reading, writing and flushing through it.
+/* A connection: one NBD client's view of a disk, with a file description of its
+ * own, and the reading, writing and flushing through it.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -17,15 +17,16 @@
 #include "disk.h"
 #include "eviction/wberr.h"
 
-/* Up to 16 threads serve the next requests of one stream and overtake each
- * other, so reads of a stream are at most this far apart.  A connection may
- * have a few streams.
+/* The bytes of a region, and the number of regions that a connection records.
+ * Up to 16 threads serve the next requests of one stream and overtake each
+ * other, so reads of a stream are at most STREAM_REGION apart.  A connection
+ * may have a few streams.
  */
 #define STREAM_REGION (1024 * 1024)
 #define STREAM_REGIONS 32
 
-/* Many threads may serve one connection at a time: all fields are
- * constant or atomic, or guarded by the lock of the list of connections.
+/* Many threads may serve one connection at a time, so all fields are constant
+ * or atomic, except "link", which the lock of the list of connections guards.
  */
 struct connection {
   LIST_ENTRY (connection) link;
@@ -35,27 +36,31 @@ struct connection {
   struct disk *disk;          /* holds one reference */
   struct direct direct;       /* opened when first needed */
   struct wberr_client errors; /* reported to this connection */
-  atomic_bool reads;          /* has read, and was counted as a reader */
+  atomic_bool reads;          /* it has read, and is counted as a reader */
   /* Regions that were read last, counted from 1: each has one slot. */
   _Atomic uint32_t recent[STREAM_REGIONS];
 };
 
-/* Make a connection to an open export, whose descriptor becomes the
- * connection's own, also on failure.  Returns NULL with nbdkit_error called.
+/* Create a connection to an open export.  The connection owns the export's
+ * descriptor and closes it, also on failure.  Returns NULL with nbdkit_error
+ * called.
  */
 struct connection *connection_new (const struct exported *e);
 
-/* Close.  If it is the last connection to its disk this waits until all
- * written data is on the disk and out of the page cache.
+/* Close and free the connection.  If it is the last one to its disk, this
+ * blocks until all written data is on the disk and out of the page cache.
  */
 void connection_free (struct connection *c);
 
-/* Close all that are open.  The plugin goes out of memory after that, and so
- * must the threads of its disks.
+/* Close all open connections.  Must be called before nbdkit unloads the plugin,
+ * because it also ends the threads of the disks.  No other thread may use a
+ * connection.
  */
 void connection_free_all (void);
 
-/* How many of count bytes at offset to work on at once. */
+/* Return how many of count bytes at offset to transfer in one step: at most up
+ * to the next multiple of the window size.
+ */
 uint32_t connection_chunk (const struct connection *c, uint32_t count,
                            uint64_t offset);
 
@@ -73,10 +78,10 @@ int connection_read (struct connection *c, void *buf, uint32_t count,
 int connection_write (struct connection *c, const void *buf, uint32_t count,
                       uint64_t offset, bool fua);
 
-/* Put everything that any connection to the disk has written onto the
- * disk; it is dropped soon afterwards.  Returns 0, or -1 with nbdkit_error
- * called and errno set, also for an earlier writeback error for which no flush
- * of this connection has failed yet.
+/* Make all that any connection to the disk has written durable.  The pages are
+ * dropped soon afterwards.  Returns 0, or -1 with nbdkit_error called and errno
+ * set, also for an earlier writeback error for which no flush of this
+ * connection has failed yet.  Blocks on the disk.
  */
 int connection_flush (struct connection *c);
 
@@ -85,19 +90,22 @@ struct change {
   unsigned begun; /* from wberr_write_begins */
   bool fua;
   int fua_fd;             /* opened for this request's sync alone, or -1 */
-  struct wberr_seen seen; /* with "fua": errors recorded before */
+  struct wberr_seen seen; /* with "fua": errors recorded before the change */
 };
 
-/* Around each request that changes the disk, before it is acknowledged.  The
- * request returned r, 0 or -1.  If that is 0, connection_change_ends makes the
- * data of a request with FUA durable.  Returns 0, or -1 with nbdkit_error
- * called and errno set.
+/* Call these before and after each request that changes the disk, before the
+ * request is acknowledged.  "r" is the result of the request, 0 or -1.  If it
+ * is 0, connection_change_ends makes the data of a request with FUA durable.
+ * Returns 0, or -1 with nbdkit_error called and errno set; if "r" is -1, errno
+ * is unchanged.
  */
 void connection_change_begins (struct connection *c, struct change *change,
                                bool fua);
 int connection_change_ends (struct connection *c, struct change *change, int r);
 
-/* Ask the kernel to read count bytes at offset into the page cache. */
+/* Start readahead of count bytes at offset.  A hint: errors are ignored.  Does
+ * nothing with cache=preserve.
+ */
 void connection_prefetch (struct connection *c, uint32_t count,
                           uint64_t offset);
 

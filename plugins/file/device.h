@@ -1,4 +1,4 @@
-/* What the kernel knows of a device, from sysfs.
+/* Devices: what the kernel reports about a device in sysfs.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -11,11 +11,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Of device "dev", which is a block device's number or a file's st_dev. */
+/* Return whether the device is a rotating disk; false if that is not known.
+ * "dev" is the number of a block device, or the st_dev of a file.
+ */
 bool device_is_rotational (dev_t dev);
 
-/* Bytes that the kernel reads ahead; 4 MiB where the value is not available:
- * btrfs hides its device, and reads ahead at least 4 MiB.
+/* Return the bytes that the kernel reads ahead on the device, or 4 MiB if sysfs
+ * does not have the value: btrfs hides its device, and reads ahead at least
+ * 4 MiB.
  */
 uint64_t device_read_ahead (dev_t dev);
 

@@ -35,35 +35,37 @@ struct disk {
   bool rotational;
   bool can_seek_hole; /* lseek knows SEEK_DATA and SEEK_HOLE */
 
-  /* Methods of zero.c that the kernel does not support for this disk: a bit for
-   * each.  It is set by the first request that gets EOPNOTSUPP.
+  /* Methods of zero.c that the kernel does not support for this disk, a bit for
+   * each.  The first request that gets EOPNOTSUPP, ENOTTY or ENOSYS sets the
+   * bit.
    */
   atomic_uint unsupported_methods;
 
   struct stats *stats;   /* has its own atomics; NULL = none wanted */
   struct extent_map map; /* has its own lock and atomics */
   struct pagecache pages;
-  bool direct_is_exact;     /* O_DIRECT never uses the page cache; constant */
-  atomic_uint direct_reads; /* with cache=none */
+  bool direct_is_exact;     /* O_DIRECT never uses the page cache */
+  atomic_uint direct_reads; /* direct reads with cache=none */
   atomic_uint direct_leaks; /* direct reads that brought pages in */
   struct wberr errors;      /* has its own locks */
   struct evictor *evictor;  /* has its own lock; NULL = no eviction */
 };
 
-/* Return the disk of an open export, counted, and shared with all other
- * connections that are proven to be open on the same file, see identity.h.  "e"
- * and its descriptor stay the caller's.  Returns NULL with nbdkit_error called.
+/* Return the disk of an open export, with one more reference.  All connections
+ * that are proven to be open on the same file share it, see identity.h.  The
+ * caller keeps "e" and its descriptor.  Returns NULL with nbdkit_error called.
  */
 struct disk *disk_get (const struct exported *e);
 
-/* Give up one reference.  The last one writes back and drops what is
- * left of the disk in the page cache, waiting for it, and logs an error for
+/* Drop one reference.  Dropping the last one writes back and drops what is left
+ * of the disk in the page cache, for which it blocks, and logs an error for
  * which no flush has failed.
  */
 void disk_put (struct disk *d);
 
-/* Size in bytes of the disk that "fd" is open on, or -1 with nbdkit_error
- * called and errno set.  Asks the kernel each time, since files grow.
+/* Return the size in bytes of the disk that "fd" is open on, or -1 with
+ * nbdkit_error called and errno set.  Queries the kernel each time, because
+ * files grow.
  */
 int64_t disk_size (const struct disk *d, int fd);
 

@@ -16,8 +16,9 @@
  */
 unsigned utf8_decode (const char *s, uint32_t *code);
 
-/* Whether a terminal shows the character in its place.  False for control
- * characters, line separators and marks that change the direction of text.
+/* Return whether a terminal shows the character where it stands.  False for
+ * control characters, line separators and marks that change the direction of
+ * text.
  */
 bool is_printable (uint32_t code);
 

@@ -1,10 +1,11 @@
 /* Identity: whether two descriptors are open on the same file.
  *
- * Equal device and inode numbers do not prove it: FUSE file systems that pass
+ * Equal device and inode numbers do not prove it.  FUSE file systems that pass
  * through several others show different files with equal numbers (bindfs, Linux
- * 6.18), and so may 9p, CIFS and NFS.  A file handle (name_to_handle_at(2))
- * proves it.  Without a handle, the numbers count only on file systems that are
- * known to keep them unique, and any other file equals no other one.
+ * 6.18), and so may 9p, CIFS and NFS.  A file handle (name_to_handle_at(2)) is
+ * a proof.  Without a handle, the numbers count only on file systems that are
+ * known to keep them unique.  Any other file is treated as different from all
+ * files.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -27,12 +28,14 @@ struct identity {
   unsigned char handle[68];
 };
 
-/* The identity of the file or block device that "fd" is open on.  "st" is from
- * fstat(2), "magic" is of the file system of a file, see <linux/magic.h>.
+/* Return the identity of the file or block device that "fd" is open on.  "st"
+ * is from fstat(2).  "magic" is the number of the file system, see
+ * <linux/magic.h>.
  */
 struct identity identity_of (int fd, const struct stat *st, uint32_t magic);
 
-/* Order of identities for tsearch(3): 0 only if both are proven to be the same.
+/* Order identities for tsearch(3).  Returns 0 only if both are proven to be the
+ * same.
  */
 int identity_order (const void *a, const void *b);
 

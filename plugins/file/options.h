@@ -23,8 +23,8 @@ enum source {
 
 enum cache_mode {
   CACHE_DEFAULT,  /* leave the page cache to the kernel */
-  CACHE_NONE,     /* leave nothing of the file in it */
-  CACHE_PRESERVE, /* leave in it what was there before */
+  CACHE_NONE,     /* leave nothing of the file in the page cache */
+  CACHE_PRESERVE, /* leave what was in the page cache before */
 };
 
 enum stats_format { STATS_TEXT, STATS_JSON, STATS_OPENMETRICS };
@@ -37,36 +37,36 @@ struct options {
   enum cache_mode cache;
   int symlinks;               /* enum symlinks */
   int fadvise;                /* POSIX_FADV_NORMAL, _RANDOM, _SEQUENTIAL */
-  int cache_windows;          /* slots of a ring, 1 to 1024 */
+  int cache_windows;          /* windows of a ring, 1 to 1024 */
   uint64_t cache_window_size; /* bytes, a multiple of 64 KiB */
   uint64_t cache_limit;       /* bytes, of all disks together */
   char *stats;                /* file for statistics, "-", or NULL */
   int stats_format;           /* enum stats_format */
-  int stats_interval; /* seconds from one time to the next, 0 = at the end */
+  int stats_interval; /* seconds from one time to the next, 0 = no interval */
 };
 
 /* Written while nbdkit reads the command line, constant afterwards. */
 extern struct options options;
 
-/* Take one key=value, which must live as long as nbdkit.  Whatever a stock
- * file plugin (nbdkit 1.32 and later) accepts is accepted and means the same;
- * so its parameters may be repeated, and the last one counts.  Returns 0, or
- * -1 with nbdkit_error called.
+/* Set one parameter.  "key" and "value" must live as long as nbdkit.  Whatever
+ * a stock file plugin (nbdkit 1.32 and later) accepts is accepted and means the
+ * same; so its parameters may be repeated, and the last one counts.  Returns 0,
+ * or -1 with nbdkit_error called.
  */
 int options_set (const char *key, const char *value);
 
-/* Check that all parameters together make sense and that what is to be
- * served is there.  Returns 0, or -1 with nbdkit_error called.
+/* Check that all parameters together make sense, and that the file or folder to
+ * serve exists.  Returns 0, or -1 with nbdkit_error called.
  */
 int options_check (void);
 
 /* Free what the options hold. */
 void options_free (void);
 
-/* Whether the source is a folder, SOURCE_DIR or SOURCE_DIRFD. */
+/* Return whether the source is a folder, SOURCE_DIR or SOURCE_DIRFD. */
 bool options_serve_folder (void);
 
-/* The mode's name on the command line. */
+/* Return the name of the mode on the command line, a constant string. */
 const char *cache_mode_name (enum cache_mode mode);
 
 extern const char options_help[];

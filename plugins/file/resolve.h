@@ -1,4 +1,4 @@
-/* Resolve: open a name, going through symbolic links only as far as is
+/* Resolve: opening a name, and following symbolic links only as far as is
  * allowed.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -15,21 +15,21 @@ enum symlinks {
   SYMLINKS_REFUSE,  /* none */
 };
 
-/* As openat(2) with O_CLOEXEC and O_NOCTTY, and no file is ever created.
- * The command line gives a path in no folder (dirfd AT_FDCWD), which may lead
- * anywhere; a client gives a name in a folder.
- * openat2(2) does the checking in the kernel, in one step with the
- * opening, so that nobody can swap what was checked.
+/* Open a name as openat(2) does, with O_CLOEXEC and O_NOCTTY.  Never creates a
+ * file.  The command line gives a path in no folder (dirfd AT_FDCWD), which may
+ * lead anywhere; a client gives a name in a folder.  openat2(2) checks the
+ * links in the kernel, in one step with the opening, so nobody can exchange a
+ * file or link after the check.
  *
- * Returns a descriptor, which is the caller's, or -1 with errno: ELOOP for
- * a link that SYMLINKS_REFUSE refuses, or one that leads to itself; EXDEV
- * for one that leads out of the folder, with SYMLINKS_BENEATH.
+ * Returns a descriptor, which the caller owns, or -1 with errno: ELOOP for a
+ * link that SYMLINKS_REFUSE refuses, or a link that leads to itself; EXDEV for
+ * a link that leads out of the folder, with SYMLINKS_BENEATH.
  */
 int resolve_open (int dirfd, const char *name, int flags,
                   enum symlinks symlinks);
 
-/* Whether this can be kept here: openat2 came with Linux 5.6, and sandboxes
- * may refuse it.  Returns 0, or -1 with errno.
+/* Check that the kernel can enforce "symlinks": openat2(2) came with Linux 5.6,
+ * and sandboxes may refuse it.  Returns 0, or -1 with errno.
  */
 int resolve_check (enum symlinks symlinks);
 

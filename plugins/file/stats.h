@@ -17,7 +17,7 @@
 #include "eviction/counters.h"
 #include "options.h"
 
-/* Requests of clients.  The length of the last two is not counted. */
+/* Requests of clients.  The bytes of the last two are not counted. */
 enum stats_request {
   STATS_READ,
   STATS_WRITE,
@@ -43,7 +43,7 @@ struct stats {
   struct counters counters;
 };
 
-/* Write statistics as the options say: on SIGUSR1, at their interval, in
+/* Begin to write statistics as the options say: on SIGUSR1, at an interval, in
  * stats_finish, and, to a file, now.  A file is always replaced as a whole, by
  * rename(2), and only if it is a regular file that is empty or has statistics
  * in it.  Returns 0, or -1 with nbdkit_error called.
@@ -55,8 +55,9 @@ int stats_open (void);
  */
 int stats_start (void);
 
-/* Return the statistics of the disk of this name, which stay until
- * stats_finish, or NULL if none are wanted or there is no memory for them.
+/* Return the statistics of the disk of this name, which live until
+ * stats_finish, or NULL if no statistics are wanted or there is no memory for
+ * them.
  */
 struct stats *stats_of (const char *name);
 
@@ -75,7 +76,7 @@ stats_add_request (struct stats *s, enum stats_request what, uint32_t bytes,
     counters_add (&s->counters, STATS_FAILED_REQUESTS, 1);
 }
 
-/* The counters of an evictor; NULL if "s" is. */
+/* Return the counters for an evictor, or NULL if "s" is NULL. */
 static inline struct counters *
 stats_counters (struct stats *s)
 {
@@ -84,7 +85,9 @@ stats_counters (struct stats *s)
 
 /* ---- formats, see stats_format.c ---- */
 
-/* The first STATS_HEAD bytes of a file show whether it is statistics. */
+/* The number of bytes at the beginning of a file that show whether the file has
+ * statistics.
+ */
 #define STATS_HEAD 64
 
 /* Write the statistics of the disks, a list from "first" on, to "out".  The
@@ -93,7 +96,9 @@ stats_counters (struct stats *s)
 void stats_format (FILE *out, enum stats_format format,
                    const struct stats *first);
 
-/* Whether a file that begins with this string is statistics, in any format. */
+/* Return whether a file that begins with the string "head" has statistics, in
+ * any format.
+ */
 bool stats_is_format (const char *head);
 
 #endif /* FILE_STATS_H */

@@ -1,6 +1,8 @@
 /* Unreported errors: writeback errors of disks that were closed before any
- * flush had failed for them.  The first flush after the disk is opened again
- * fails.  The lock that guards them is that of the open disks, see disk.c.
+ * flush had failed for them.
+ *
+ * The first flush after the disk is opened again fails.  The lock of the
+ * registry in disk.c guards the errors.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -13,15 +15,15 @@
 
 #include "identity.h"
 
-/* Remember the errno value err for the disk "id".  Returns false if there are
- * 64 other errors already.
+/* Record the errno value err for the disk "id".  Returns false if there are
+ * already 64 other errors.
  */
 bool unreported_add_locked (const struct identity *id, int err);
 
-/* Take out what is remembered for the disk "id".  Returns an errno value, or 0.
- * Only the device and inode numbers are compared: the handle of a FUSE file
- * changes once its inode has left memory.  So another file may get the error of
- * one with equal numbers, which loses nothing.
+/* Remove the recorded error of the disk "id".  Returns its errno value, or 0 if
+ * there is none.  Only the device and inode numbers are compared: the handle of
+ * a FUSE file changes once its inode has left memory.  So a file may get the
+ * error of another file with equal numbers; no data is lost by that.
  */
 int unreported_take_locked (const struct identity *id);
 

@@ -11,20 +11,27 @@
 
 #include "connection.h"
 
-/* Make count bytes at offset read as zeroes, by writing them where nothing
- * better works.  "flags" are NBDKIT_FLAG_*.  With MAY_TRIM the blocks are freed
- * where that is possible, else they stay allocated, or are.  With FAST_ZERO
- * nothing is tried that may take as long as writing zeroes.  With FUA the
- * zeroes are on the disk on return.  Returns 0, or -1 with errno: EOPNOTSUPP,
- * without a message, only with FAST_ZERO, if that is not possible; or another,
- * with nbdkit_error called, and part of the range may be zero then.
+/* Make count bytes at offset read as zeroes, by writing zeroes if no better
+ * method works.  "flags" are NBDKIT_FLAG_*:
+ *
+ * MAY_TRIM: free the blocks where that is possible.  Without it, or where it is
+ * not possible, the blocks stay or become allocated.
+ *
+ * FAST_ZERO: try no method that may take as long as writing zeroes.
+ *
+ * FUA: the zeroes are on the disk when the call returns.
+ *
+ * Returns 0, or -1 with errno.  EOPNOTSUPP without a message is returned only
+ * with FAST_ZERO, if no fast method works.  After any other error nbdkit_error
+ * was called, and part of the range may be zero.
  */
 int zero_range (struct connection *c, uint32_t count, uint64_t offset,
                 uint32_t flags);
 
-/* Free the blocks of count bytes at offset where that is possible.  What is
- * read there later may be anything.  It is a hint: what no method does
- * succeeds.  Returns 0, or -1 with nbdkit_error called and errno set.
+/* Free the blocks of count bytes at offset where that is possible.  Later reads
+ * of the range may return anything.  A hint: if no method works, the call
+ * succeeds and does nothing.  "flags" are NBDKIT_FLAG_*; FUA makes the change
+ * durable.  Returns 0, or -1 with nbdkit_error called and errno set.
  */
 int zero_trim (struct connection *c, uint32_t count, uint64_t offset,
                uint32_t flags);
