@@ -320,19 +320,23 @@ add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
   return NULL;
 }
 
-/* Wait while pages of the range are being dropped, which takes some ms.
- * Releases the lock while it waits.
+/* Wait while pages of the range are being dropped, which takes a few ms.
+ * Returns whether that was necessary.  Releases the lock while it waits.
  */
-static void
+static bool
 wait_for_drop_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   const struct extent e = ring_whole_pages (&ev->writes, offset, length);
+  bool waited = false;
 
   while (
     ring_is_dropping (&ev->reads, e.offset, e.length) ||
     ring_is_dropping (&ev->writes, e.offset, e.length) ||
-    (ev->dropping && extent_set_overlaps (ev->dropping, e.offset, e.length)))
+    (ev->dropping && extent_set_overlaps (ev->dropping, e.offset, e.length))) {
     lock_wait (&ev->lock, &ev->dropped);
+    waited = true;
+  }
+  return waited;
 }
 
 /* Take the writer lock before the first write.  Makes a system call, so the
@@ -360,9 +364,10 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
     w->credit = ring_whole_pages (&ev->writes, offset, length).length;
     get_credit_locked (ev, w->credit);
   }
-  if (ev->config.preserve)
-    preserve_claim_locked (ev, offset, length);
-  wait_for_drop_locked (ev, offset, length);
+  do {
+    if (ev->config.preserve)
+      preserve_claim_locked (ev, offset, length);
+  } while (wait_for_drop_locked (ev, offset, length)); /* owners may differ */
   w->window = add_write_locked (ev, offset, length, w->credit);
   evictor_unlock (ev);
 }

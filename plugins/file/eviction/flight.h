@@ -12,9 +12,10 @@
  * make other processes wait.  With 0.2 instead of 0.8 ms, writes of 64 KiB on
  * four connections had 0.93 of the speed (Linux 6.18, 2 CPUs).
  *
- * Promise: another process's fdatasync(2) or direct I/O waits no longer than
- * with the stock plugin.  With whole windows in flight its p99 was 2.7 times
- * as long (Linux 6.18, ext4, see docs/benchmarks.md).
+ * Promise: another process's fdatasync(2) or direct I/O waits little.  With
+ * whole windows in flight its p99 was 2.7 times as long as with the stock
+ * plugin, and it is 1.35 times as long now; the tail of direct I/O is shorter
+ * (Linux 6.18, ext4, see docs/benchmarks.md).
  *
  * No system call, thread or lock here; times are in ns of one clock.
  *

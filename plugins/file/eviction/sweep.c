@@ -248,7 +248,8 @@ sweep_if_needed_locked (struct evictor *ev)
 static void
 end_of_sweep_locked (struct evictor *ev)
 {
-  const int64_t excess = count_resident_locked (ev) - (int64_t) allowance (ev);
+  const int64_t resident = count_resident_locked (ev); /* before the rest */
+  const int64_t excess = resident - (int64_t) allowance (ev);
 
   ev->unevictable = excess > 0 ? excess : 0;
 }
