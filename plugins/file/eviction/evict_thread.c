@@ -57,7 +57,10 @@ count_left_locked (struct evictor *ev)
   if (ev->config.preserve)
     return ev->preserve.ours.bytes;
   evictor_unlock (ev);
-  left = pagecache_count_file (ev->config.pages, ev->fd);
+  /* The server that writes the file drops them when it closes. */
+  left = evictor_has_other_writer (ev)
+           ? 0
+           : pagecache_count_file (ev->config.pages, ev->fd);
   lock_take (&ev->lock);
   if (left <= 0)
     return left;
