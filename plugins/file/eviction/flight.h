@@ -38,8 +38,9 @@
  * FLIGHT_LATENCIES latencies.
  *
  * A latency is measured after each FLIGHT_PROBE rates, for which the queue runs
- * empty.  With a latency after each 8 rates, a copy to a disk of 10 ms latency
- * had 0.85 of the speed that it has without a limit (Linux 6.18).
+ * empty, so it is seldom measured.  A copy to a disk of 10 ms latency has 0.68
+ * of the speed that it has without a limit (Linux 6.18, see
+ * docs/benchmarks.md).
  */
 #define FLIGHT_LIMITS 4
 #define FLIGHT_RATES 8
