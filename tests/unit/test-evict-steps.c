@@ -385,7 +385,7 @@ all_is_counted_and_given_back (void **state)
   assert_int_equal (ev->reads.bytes, 0);
 }
 
-/* What was started is in flight until it was waited for.  Where ranges cannot
+/* A piece is in flight until the thread has waited for it.  Where ranges cannot
  * be waited for, that is not known.
  */
 static void
@@ -420,7 +420,7 @@ a_long_read_is_recorded_as_a_whole (void **state)
   extent_set_free (&set);
 }
 
-/* What is in a window is not remembered twice. */
+/* A range in a window is not remembered twice. */
 static void
 what_is_read_again_is_in_a_window (void **state)
 {

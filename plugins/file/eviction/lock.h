@@ -62,7 +62,7 @@ lock_wait (struct lock *l, pthread_cond_t *cond)
   atomic_store_explicit (&l->holder, pthread_self (), memory_order_relaxed);
 }
 
-/* As lock_wait, but for at most "ms" milliseconds. */
+/* The same as lock_wait, for at most "ms" milliseconds. */
 static inline void
 lock_wait_ms (struct lock *l, pthread_cond_t *cond, long ms)
 {
