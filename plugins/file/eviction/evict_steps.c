@@ -21,6 +21,7 @@
 static void
 log_overflow_locked (struct evictor *ev)
 {
+  lock_assert (&ev->lock);
   if (!kept_all (&ev->kept) || ev->kept.logged)
     return;
   ev->kept.logged = true;
@@ -103,6 +104,7 @@ static void
 subtract_kept_locked (struct evictor *ev, struct extent_set *set,
                       const struct window *except)
 {
+  lock_assert (&ev->lock);
   if (ev->config.preserve && kept_all (&ev->kept))
     preserve_add_ours_locked (ev, set);
   kept_subtract (&ev->kept, &ev->writes, set, except);
@@ -126,8 +128,9 @@ evict_read_locked (struct evictor *ev)
  * is no limit: fdatasync(2) starts all pieces anyway.
  */
 static bool
-may_start (const struct evictor *ev)
+may_start_locked (const struct evictor *ev)
 {
+  lock_assert (&ev->lock);
   return ring_unstarted (&ev->writes) &&
          (!ev->config.pages->by_range || flight_has_room (&ev->flight));
 }
@@ -183,8 +186,9 @@ wait_for_window_locked (struct evictor *ev, struct window *w)
   uint64_t bytes, pos = 0;
   int err = 0, r;
 
+  lock_assert (&ev->lock);
   while (s->nr > 0 && pos < extent_end (&s->v[s->nr - 1])) {
-    while (may_start (ev))
+    while (may_start_locked (ev))
       start_piece_locked (ev);
     evictor_unlock (ev);
     r = writeback_wait (&ev->wb, s, &pos, &bytes);
@@ -214,6 +218,7 @@ static void
 settle_locked (struct evictor *ev, struct window *w,
                const struct extent_set *all, int err)
 {
+  lock_assert (&ev->lock);
   if (err || w->epoch < wberr_now (ev->config.errors)) {
     writeback_debug (&ev->wb, "kept", "write", w);
     if (all)
@@ -260,10 +265,11 @@ evict_written_locked (struct evictor *ev)
  * again soon finds it resident.
  */
 static bool
-has_many_reads (const struct evictor *ev)
+has_many_reads_locked (const struct evictor *ev)
 {
   const struct ring *r = &ev->reads;
 
+  lock_assert (&ev->lock);
   return ring_oldest (r) &&
          ring_sealed_bytes (r) > throttle_share (&ev->throttle) / 2;
 }
@@ -276,11 +282,10 @@ evict_next_step_locked (struct evictor *ev)
 {
   const bool short_of_credit = throttle_is_short (&ev->throttle);
   const bool has_written = ring_oldest (&ev->writes) != NULL;
-  const bool many_reads = has_many_reads (ev);
+  const bool many_reads = has_many_reads_locked (ev);
   const bool sweeping = sweep_goes_on (&ev->sweep);
 
-  lock_assert (&ev->lock);
-  if (may_start (ev))
+  if (may_start_locked (ev))
     return START_PIECE;
   if (ev->writers_next && short_of_credit && has_written)
     return WRITERS_TURN;
@@ -338,12 +343,13 @@ evict_step_locked (struct evictor *ev)
 
 /* Set the size of windows: the present limit of a ring, divided evenly. */
 static void
-size_windows (struct evictor *ev)
+size_windows_locked (struct evictor *ev)
 {
   const uint64_t even = throttle_share (&ev->throttle) / ev->config.windows /
                         LEAST_WINDOW * LEAST_WINDOW;
   const uint64_t size = even > LEAST_WINDOW ? even : LEAST_WINDOW;
 
+  lock_assert (&ev->lock);
   ev->reads.window_size = ev->writes.window_size = size;
 }
 
@@ -356,7 +362,7 @@ evict_add_locked (struct evictor *ev, struct ring *r, uint64_t offset,
   uint64_t more;
 
   lock_assert (&ev->lock);
-  size_windows (ev);
+  size_windows_locked (ev);
   result = ring_add (r, offset, length, epoch);
   more = r->bytes - before;
   ev->bytes_to_count -= more < ev->bytes_to_count ? more : ev->bytes_to_count;
@@ -398,6 +404,7 @@ evict_add_read_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 static void
 sync_unrecorded_locked (struct evictor *ev)
 {
+  lock_assert (&ev->lock);
   if (!ev->kept.unrecorded || !ring_is_empty (&ev->writes))
     return;
   ev->kept.unrecorded = false; /* a write during the sync may set it again */

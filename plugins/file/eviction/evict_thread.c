@@ -52,6 +52,7 @@ count_left_locked (struct evictor *ev)
 {
   int64_t left;
 
+  lock_assert (&ev->lock);
   if (!ring_is_empty (&ev->reads) || !ring_is_empty (&ev->writes))
     return 1;
   if (ev->config.preserve)
@@ -87,6 +88,7 @@ empty_locked (struct evictor *ev)
 static void
 set_inactive_locked (struct evictor *ev)
 {
+  lock_assert (&ev->lock);
   ev->active = false;
   throttle_set_busy (&ev->throttle, false);
 }
@@ -200,6 +202,7 @@ start_locked (struct evictor *ev)
 {
   int err;
 
+  lock_assert (&ev->lock);
   if (ev->thread_state == THREAD_RUNS)
     return true;
   if (ev->thread_state == REQUEST_RUNS)

@@ -269,6 +269,7 @@ pace_locked (struct evictor *ev, uint64_t bytes)
   const uint64_t at = throttle_begin_at (&ev->throttle, bytes, now);
   const struct timespec t = { at / 1000000000, at % 1000000000 };
 
+  lock_assert (&ev->lock);
   if (at == now)
     return false;
   evictor_unlock (ev);
@@ -285,6 +286,7 @@ get_credit_locked (struct evictor *ev, uint64_t bytes)
   struct throttle *t = &ev->throttle;
   bool waited = throttle_is_paced (t, bytes) && pace_locked (ev, bytes);
 
+  lock_assert (&ev->lock);
   if (!throttle_try (t, bytes)) {
     waited = true;
     evict_thread_wake_locked (ev);
@@ -329,6 +331,7 @@ wait_for_drop_locked (struct evictor *ev, uint64_t offset, uint64_t length)
   const struct extent e = ring_whole_pages (&ev->writes, offset, length);
   bool waited = false;
 
+  lock_assert (&ev->lock);
   while (
     ring_is_dropping (&ev->reads, e.offset, e.length) ||
     ring_is_dropping (&ev->writes, e.offset, e.length) ||

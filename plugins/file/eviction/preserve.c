@@ -39,10 +39,11 @@ preserve_free (struct preserve *p)
  * Without memory the set is unchanged, so no page is mistaken for the plugin's.
  */
 static void
-subtract_ours (struct evictor *ev, struct extent_set *set)
+subtract_ours_locked (struct evictor *ev, struct extent_set *set)
 {
   struct extent_set not_others, others;
 
+  lock_assert (&ev->lock);
   extent_set_init (&not_others, MAX_KEPT);
   extent_set_init (&others, MAX_KEPT);
   if (extent_set_union (&not_others, set) == 0 &&
@@ -74,13 +75,13 @@ find_others_locked (struct evictor *ev, struct extent_set *others)
   unsigned questions = MOST_QUESTIONS;
   uint64_t drops;
 
-  subtract_ours (ev, others);
+  subtract_ours_locked (ev, others);
   do {
     drops = ev->preserve.drops;
     evictor_unlock (ev);
     pagecache_subtract_missing (ev->config.pages, ev->fd, others);
     lock_take (&ev->lock);
-    subtract_ours (ev, others);
+    subtract_ours_locked (ev, others);
   } while (others->nr > 0 && drops != ev->preserve.drops && --questions > 0);
 }
 
@@ -113,11 +114,12 @@ divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
  * are in no window of writes, and whose writeback has not failed.
  */
 static void
-prune (struct evictor *ev)
+prune_locked (struct evictor *ev)
 {
   struct preserve *p = &ev->preserve;
   struct extent_set needed;
 
+  lock_assert (&ev->lock);
   if (p->others.nr < p->prune_at)
     return;
   extent_set_init (&needed, MAX_KEPT);
@@ -136,7 +138,7 @@ preserve_claim_locked (struct evictor *ev, uint64_t offset, uint64_t length)
   struct extent_set ours, others;
 
   divide_locked (ev, offset, length, &ours, &others);
-  prune (ev);
+  prune_locked (ev);
   extent_set_subtract (&p->others, &ours);
   extent_set_subtract (&p->ours, &ours);
   if (extent_set_union (&p->others, &others) == -1)

@@ -125,7 +125,7 @@ drop_piece (struct sweep *s, int fd, const struct extent_set *excluded)
  * as extent_set_add.
  */
 static int
-exclude_readahead (struct evictor *ev, struct extent_set *excluded)
+exclude_readahead_locked (struct evictor *ev, struct extent_set *excluded)
 {
   const uint64_t reading = atomic_load (&ev->reading);
   const uint64_t ahead = 2 * ev->readers * ev->config.read_ahead;
@@ -133,6 +133,7 @@ exclude_readahead (struct evictor *ev, struct extent_set *excluded)
   unsigned windows = 0;
   size_t i;
 
+  lock_assert (&ev->lock);
   TAILQ_FOREACH_REVERSE (w, &ev->reads.windows, windows, next)
   {
     if (windows++ == RECENT_WINDOWS)
@@ -155,13 +156,15 @@ exclude_readahead (struct evictor *ev, struct extent_set *excluded)
  * plugin's pages are known without a sweep; if kept_all; or without memory.
  */
 static int
-find_excluded (struct evictor *ev, struct extent_set *excluded, bool readahead)
+find_excluded_locked (struct evictor *ev, struct extent_set *excluded,
+                      bool readahead)
 {
+  lock_assert (&ev->lock);
   if (ev->config.preserve || kept_all (&ev->kept) ||
       ring_add_to (&ev->writes, excluded) == -1 ||
       extent_set_union (excluded, &ev->kept.failed) == -1)
     return -1;
-  return readahead ? exclude_readahead (ev, excluded) : 0;
+  return readahead ? exclude_readahead_locked (ev, excluded) : 0;
 }
 
 static void
@@ -172,7 +175,7 @@ sweep_next_locked (struct evictor *ev, bool exclude_ahead)
   struct extent_set excluded;
 
   extent_set_init (&excluded, 2 * MAX_KEPT);
-  if (find_excluded (ev, &excluded, exclude_ahead) == 0) {
+  if (find_excluded_locked (ev, &excluded, exclude_ahead) == 0) {
     evictor_drop_begins_locked (ev, &dropping);
     if (evictor_has_other_writer (ev))
       sweep_end (&ev->sweep);
@@ -208,8 +211,9 @@ count_resident_locked (struct evictor *ev)
  * older than these values.
  */
 static uint64_t
-allowance (struct evictor *ev)
+allowance_locked (struct evictor *ev)
 {
+  lock_assert (&ev->lock);
   return ev->reads.bytes + atomic_load (&ev->reading) + ev->throttle.used +
          ev->kept.failed.bytes + 2 * ev->readers * ev->config.read_ahead +
          throttle_share (&ev->throttle) / 4;
@@ -223,6 +227,7 @@ sweep_if_needed_locked (struct evictor *ev)
 {
   int64_t resident;
 
+  lock_assert (&ev->lock);
   ev->bytes_to_count = WINDOWS_PER_COUNT * ev->reads.window_size;
   if (ev->config.preserve)
     return;
@@ -231,7 +236,7 @@ sweep_if_needed_locked (struct evictor *ev)
     ev->unevictable = 0;
   if (resident == -1)
     ev->bytes_to_count = ev->config.windows * ev->reads.window_size;
-  else if ((uint64_t) resident <= allowance (ev) + ev->unevictable)
+  else if ((uint64_t) resident <= allowance_locked (ev) + ev->unevictable)
     return;
   sweep_begin (ev);
   if (!file_debug_evict)
@@ -249,7 +254,7 @@ static void
 end_of_sweep_locked (struct evictor *ev)
 {
   const int64_t resident = count_resident_locked (ev); /* before the rest */
-  const int64_t excess = resident - (int64_t) allowance (ev);
+  const int64_t excess = resident - (int64_t) allowance_locked (ev);
 
   ev->unevictable = excess > 0 ? excess : 0;
 }
