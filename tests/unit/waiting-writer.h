@@ -30,6 +30,7 @@ writer_run (void *arg)
   lock_take (w->lock);
   throttle_wait (w->throttle, w->lock, w->bytes);
   atomic_store (&w->granted, true);
+  throttle_unlock (w->throttle, w->lock);
   return NULL;
 }
 

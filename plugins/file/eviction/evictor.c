@@ -291,7 +291,6 @@ get_credit_locked (struct evictor *ev, uint64_t bytes)
     waited = true;
     evict_thread_wake_locked (ev);
     throttle_wait (t, &ev->lock, bytes);
-    lock_take (&ev->lock);
   }
   if (waited)
     counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);

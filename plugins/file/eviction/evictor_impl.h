@@ -101,7 +101,6 @@ struct evictor {
 static inline void
 evictor_unlock (struct evictor *ev)
 {
-  lock_assert (&ev->lock);
   throttle_unlock (&ev->throttle, &ev->lock);
 }
 

@@ -18,8 +18,7 @@
 /* The most ranges that are recorded. */
 #define MAX_KEPT 65536
 
-/* The kept ranges of one disk, guarded by the lock of its evictor.  The
- * functions need that lock.
+/* The kept ranges of one disk.  No lock here: the evictor's lock guards them.
  */
 struct kept {
   struct extent_set failed;

@@ -37,19 +37,21 @@ lock_take (struct lock *l)
   atomic_store_explicit (&l->holder, pthread_self (), memory_order_relaxed);
 }
 
-static inline void
-lock_release (struct lock *l)
-{
-  atomic_store_explicit (&l->holder, 0, memory_order_relaxed);
-  pthread_mutex_unlock (&l->mutex);
-}
-
 /* Assert that the caller holds the lock. */
 static inline void
 lock_assert (const struct lock *l)
 {
   assert (atomic_load_explicit (&l->holder, memory_order_relaxed) ==
           pthread_self ());
+}
+
+/* Release the lock, which the caller holds. */
+static inline void
+lock_release (struct lock *l)
+{
+  lock_assert (l);
+  atomic_store_explicit (&l->holder, 0, memory_order_relaxed);
+  pthread_mutex_unlock (&l->mutex);
 }
 
 /* As pthread_cond_wait(3): the lock is released while the caller waits. */

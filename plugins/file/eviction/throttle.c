@@ -142,6 +142,7 @@ throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes)
   throttle_unlock (t, lock);
   while (sem_wait (&w.granted) == -1) /* EINTR */
     ;
+  lock_take (lock);
 }
 
 bool

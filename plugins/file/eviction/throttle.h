@@ -50,9 +50,8 @@ struct waiting_writer {
 
 STAILQ_HEAD (writer_queue, waiting_writer);
 
-/* The throttle of one disk.  All fields except "most" are guarded by the lock
- * of its evictor, which all functions below need, except throttle_set_limit,
- * throttle_init and throttle_free.
+/* The throttle of one disk.  No lock here: the evictor's lock guards all fields
+ * except "most".
  */
 struct throttle {
   struct writer_queue waiting; /* oldest first */
@@ -111,8 +110,8 @@ uint64_t throttle_begin_at (struct throttle *t, uint64_t bytes, uint64_t now);
  */
 bool throttle_try (struct throttle *t, uint64_t bytes);
 
-/* Queue for a slot and "bytes" of credit, and wait until both are granted.
- * Must be called with the lock held; returns without the lock.
+/* Queue for a slot and "bytes" of credit, and wait until both are granted.  As
+ * lock_wait: the lock, which the caller holds, is released while it waits.
  */
 void throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes);
 
