@@ -175,24 +175,19 @@ add_evictor (struct disk *d, int fd)
 
 /* ---- opening and closing ---- */
 
-/* If no flush has failed for a writeback error, remember it for the next
- * client.
+/* Log a writeback error for which no flush has failed.  "remembered" says
+ * whether the next client's flush fails for it.
  */
 static void
-remember_unreported_locked (struct disk *d)
+log_unreported (const struct disk *d, int err, bool remembered)
 {
-  const int err = wberr_unreported (&d->errors);
-  const char *then = "the next client's flush will fail";
-
-  if (err == 0)
-    return;
-  if (!unreported_add_locked (&d->id, err))
-    then =
-      "too many such files to fail the next client's flush: check the data";
   errno = err;
   nbdkit_error ("%s: the last client disconnected without flushing; an earlier "
                 "write had failed: %m; %s",
-                d->name, then);
+                d->name,
+                remembered ? "the next client's flush will fail"
+                           : "too many such files to fail the next client's "
+                             "flush: check the data");
 }
 
 static void
@@ -261,7 +256,7 @@ find (const struct identity *id, struct disk *made)
   if (d && d != made)
     d->refs++;
   else if (d)
-    wberr_pending (&d->errors, unreported_take_locked (id));
+    wberr_pending (&d->errors, unreported_take (id));
   pthread_mutex_unlock (&registry_lock);
   return d;
 }
@@ -301,12 +296,14 @@ disk_get (const struct exported *e)
 }
 
 /* Give up a reference, if it is not the last one to a disk that is still to be
- * emptied.  Returns false if it is.
+ * emptied.  Returns false if it is.  If no flush has failed for a writeback
+ * error, remembers it for the next client.
  */
 static bool
 put (struct disk *d)
 {
-  bool last, done;
+  bool last, done, remembered = false;
+  int err = 0;
 
   pthread_mutex_lock (&registry_lock);
   last = d->refs == 1;
@@ -314,11 +311,14 @@ put (struct disk *d)
   if (done)
     d->refs--;
   if (done && last) {
-    remember_unreported_locked (d);
+    err = wberr_unreported (&d->errors);
+    remembered = err && unreported_add (&d->id, err);
     tdelete (d, &registry, identity_order);
   }
   pthread_mutex_unlock (&registry_lock);
 
+  if (err)
+    log_unreported (d, err, remembered);
   if (done && last)
     disk_free (d);
   return done;

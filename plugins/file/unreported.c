@@ -28,7 +28,7 @@ is_of (const struct unreported *u, const struct identity *id)
 }
 
 bool
-unreported_add_locked (const struct identity *id, int err)
+unreported_add (const struct identity *id, int err)
 {
   size_t i;
 
@@ -42,7 +42,7 @@ unreported_add_locked (const struct identity *id, int err)
 }
 
 int
-unreported_take_locked (const struct identity *id)
+unreported_take (const struct identity *id)
 {
   size_t i;
   int err;
