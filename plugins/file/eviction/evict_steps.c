@@ -18,6 +18,7 @@
 
 /* ---- windows ---- */
 
+/* Log once that nothing may be dropped.  Releases the lock while it logs. */
 static void
 log_overflow_locked (struct evictor *ev)
 {
@@ -135,6 +136,7 @@ may_start_locked (const struct evictor *ev)
          (!ev->config.pages->by_range || flight_has_room (&ev->flight));
 }
 
+/* Start the next piece of the window of ring_unstarted.  Releases the lock. */
 static void
 start_piece_locked (struct evictor *ev)
 {
@@ -233,6 +235,9 @@ settle_locked (struct evictor *ev, struct window *w,
   subtract_kept_locked (ev, &w->set, w);
 }
 
+/* Wait for and drop the oldest window of writes, which must exist.  Releases
+ * the lock.
+ */
 static void
 evict_written_locked (struct evictor *ev)
 {
@@ -399,7 +404,7 @@ evict_add_read_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 /* If a write could not be recorded for want of memory, nothing is dropped.
  * Once all windows have been written back, sync the file, after which pages may
  * be dropped again.  If an error was recorded, it may be one of the unrecorded
- * write, so nothing is dropped until the last close.
+ * write, so nothing is dropped until the last close.  Releases the lock.
  */
 static void
 sync_unrecorded_locked (struct evictor *ev)

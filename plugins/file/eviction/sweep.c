@@ -167,6 +167,9 @@ find_excluded_locked (struct evictor *ev, struct extent_set *excluded,
   return readahead ? exclude_readahead_locked (ev, excluded) : 0;
 }
 
+/* Sweep the next piece, with "exclude_ahead" except where readers may read
+ * next.  Releases the lock.
+ */
 static void
 sweep_next_locked (struct evictor *ev, bool exclude_ahead)
 {
@@ -248,7 +251,7 @@ sweep_if_needed_locked (struct evictor *ev)
 }
 
 /* Allow as many bytes as stayed in this sweep from now on: other processes map
- * or read these pages.
+ * or read these pages.  Releases the lock.
  */
 static void
 end_of_sweep_locked (struct evictor *ev)
