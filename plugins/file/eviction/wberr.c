@@ -21,7 +21,7 @@ wberr_init (struct wberr *e)
 {
   pthread_rwlockattr_t attr;
 
-  pthread_mutex_init (&e->lock, NULL);
+  lock_init (&e->lock);
   pthread_mutex_init (&e->starting, NULL);
   pthread_rwlockattr_init (&attr);
   pthread_rwlockattr_setkind_np (&attr,
@@ -64,18 +64,25 @@ wberr_free (struct wberr *e)
     close (e->fd);
   pthread_rwlock_destroy (&e->calls);
   pthread_mutex_destroy (&e->starting);
-  pthread_mutex_destroy (&e->lock);
+  lock_destroy (&e->lock);
 }
 
 void
 wberr_watch (struct wberr *e, int fd)
 {
+  int own;
+
   if (e->shared || atomic_load (&e->watched))
     return;
-  pthread_mutex_lock (&e->lock);
-  if (e->fd == -1)
-    e->fd = reopen (fd, O_RDONLY);
-  pthread_mutex_unlock (&e->lock);
+  own = reopen (fd, O_RDONLY);
+  lock_take (&e->lock);
+  if (e->fd == -1) {
+    e->fd = own;
+    own = -1;
+  }
+  lock_release (&e->lock);
+  if (own >= 0) /* another request has opened one at the same time */
+    close (own);
   atomic_store (&e->watched, true);
 }
 
@@ -120,11 +127,11 @@ wberr_seen_now (const struct wberr *e)
   return seen;
 }
 
-/* Return true if an error differs from all that are recorded.  Needs e->lock.
- */
+/* Return true if an error differs from all that are recorded. */
 static bool
-is_new (struct wberr *e, const struct wberr_seen *seen)
+is_new_locked (struct wberr *e, const struct wberr_seen *seen)
 {
+  lock_assert (&e->lock);
   if (has_error (e->fd)) {
     atomic_fetch_add (&e->pages, 1);
     return true;
@@ -137,15 +144,15 @@ is_new (struct wberr *e, const struct wberr_seen *seen)
 void
 wberr_observed (struct wberr *e, struct wberr_seen *seen, int err)
 {
-  pthread_mutex_lock (&e->lock);
-  if (is_new (e, seen)) {
+  lock_take (&e->lock);
+  if (is_new_locked (e, seen)) {
     const uint64_t count = (wberr_now (e) >> ERRNO_BITS) + 1;
 
     atomic_store (&e->latest, count << ERRNO_BITS | err);
   }
   atomic_store (&seen->pages, atomic_load (&e->pages));
   atomic_store (&seen->mark, wberr_now (e));
-  pthread_mutex_unlock (&e->lock);
+  lock_release (&e->lock);
 }
 
 void
@@ -245,10 +252,10 @@ wberr_write_ends (struct wberr_client *c, unsigned begun)
 static void
 mark_reported (struct wberr *e, wberr_mark mark)
 {
-  pthread_mutex_lock (&e->lock);
+  lock_take (&e->lock);
   if (mark > atomic_load (&e->reported))
     atomic_store (&e->reported, mark);
-  pthread_mutex_unlock (&e->lock);
+  lock_release (&e->lock);
 }
 
 /* Return the errno of a recorded error for which no flush of the connection has

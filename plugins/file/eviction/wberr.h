@@ -24,6 +24,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lock.h"
+
 /* A position in the history of errors: the number of errors recorded so far in
  * the upper bits, the errno of the latest in the lower 16.  Later marks are
  * greater.
@@ -37,8 +39,9 @@ struct wberr_seen {
 };
 
 struct wberr {
-  pthread_mutex_t lock; /* guards fd, and changes of pages, latest, reported */
-  int fd;               /* the error descriptor, or -1 */
+  struct lock lock; /* guards fd, and changes of pages, latest, reported; held
+                     * while fd is queried, which does not block */
+  int fd;           /* the error descriptor, or -1 */
   _Atomic unsigned pages; /* errors of pages that fd has reported */
   _Atomic wberr_mark latest;
   _Atomic wberr_mark
