@@ -269,12 +269,15 @@ extent_set_copy (struct extent_set *s, const struct extent_set *other)
 {
   if (other->nr == 0)
     return 0;
-  s->v = malloc (other->allocated * sizeof *s->v);
+  if (other->nr > s->max) {
+    errno = ENOSPC;
+    return -1;
+  }
+  s->v = malloc (other->nr * sizeof *s->v);
   if (s->v == NULL)
     return -1;
   memcpy (s->v, other->v, other->nr * sizeof *s->v);
-  s->allocated = other->allocated;
-  s->nr = other->nr;
+  s->allocated = s->nr = other->nr;
   s->hint = other->hint;
   s->bytes = other->bytes;
   return 0;

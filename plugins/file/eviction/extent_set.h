@@ -24,8 +24,7 @@ extent_end (const struct extent *e)
 }
 
 /* An extent set has no lock: the structure that holds the set guards it.  Its
- * array grows by doubling, up to "max" extents; only extent_set_copy may exceed
- * "max".
+ * array grows by doubling, up to "max" extents.
  */
 struct extent_set {
   struct extent *v; /* sorted by offset, none touching */
@@ -75,7 +74,8 @@ void extent_set_intersect (struct extent_set *s,
 int extent_set_union (struct extent_set *s, const struct extent_set *other);
 
 /* Copy "other" to the empty set "s", which must have no array.  Returns 0, or
- * -1 with errno ENOMEM.
+ * -1 with errno ENOSPC (more than "max" extents) or ENOMEM, and "s" still
+ * empty.
  */
 int extent_set_copy (struct extent_set *s, const struct extent_set *other);
 

@@ -166,7 +166,7 @@ preserve_dropped_locked (struct evictor *ev, const struct extent_set *set)
   struct extent_set left;
 
   lock_assert (&ev->lock);
-  extent_set_init (&left, MAX_KEPT);
+  extent_set_init (&left, SIZE_MAX);
   evictor_unlock (ev);
   if (extent_set_copy (&left, set) == 0)
     pagecache_subtract_missing (ev->config.pages, ev->fd, &left);
