@@ -56,7 +56,7 @@ free_one (struct stats *s)
 
 /* Returns NULL without memory. */
 static struct stats *
-add_locked (_Atomic (struct stats *) *place, const char *name)
+new_stats (const char *name)
 {
   struct stats *s = calloc (1, sizeof *s);
 
@@ -68,8 +68,6 @@ add_locked (_Atomic (struct stats *) *place, const char *name)
     free_one (s);
     return NULL;
   }
-  s->next = *place;
-  *place = s;
   return s;
 }
 
@@ -84,8 +82,13 @@ stats_of (const char *name)
   pthread_mutex_lock (&lock);
   while ((s = *place) != NULL && strcmp (s->name, name) < 0)
     place = &s->next;
-  if (s == NULL || strcmp (s->name, name) != 0)
-    s = add_locked (place, name);
+  if (s == NULL || strcmp (s->name, name) != 0) {
+    s = new_stats (name);
+    if (s) {
+      s->next = *place;
+      *place = s;
+    }
+  }
   pthread_mutex_unlock (&lock);
   if (s == NULL)
     nbdkit_debug ("%s: no memory for statistics", name);
@@ -296,7 +299,7 @@ wait_until_requested (struct timespec *next)
            errno == ETIMEDOUT)
     do
       next->tv_sec += options.stats_interval;
-    while (next->tv_sec < (time_t) seconds_now ());
+    while (next->tv_sec < (time_t) (nanoseconds_now () / 1000000000));
   /* One file answers all signals that came before it. */
   while (sem_trywait (&requested) == 0)
     ;

@@ -1,4 +1,4 @@
-/* The monotonic clock, in seconds and in nanoseconds.
+/* The monotonic clock, in nanoseconds.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -9,18 +9,6 @@
 
 #include <stdint.h>
 #include <time.h>
-
-/* Return the seconds of CLOCK_MONOTONIC_COARSE, which never goes back.  Makes
- * no system call where the kernel provides a vDSO.
- */
-static inline time_t
-seconds_now (void)
-{
-  struct timespec t;
-
-  clock_gettime (CLOCK_MONOTONIC_COARSE, &t);
-  return t.tv_sec;
-}
 
 /* Return the nanoseconds of CLOCK_MONOTONIC.  Makes no system call where the
  * vDSO can read the clock source.
