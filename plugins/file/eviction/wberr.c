@@ -21,6 +21,7 @@ wberr_init (struct wberr *e)
 {
   pthread_rwlockattr_t attr;
 
+  *e = (struct wberr){ .fd = -1 };
   lock_init (&e->lock);
   pthread_mutex_init (&e->starting, NULL);
   pthread_rwlockattr_init (&attr);
@@ -28,13 +29,6 @@ wberr_init (struct wberr *e)
                                  PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
   pthread_rwlock_init (&e->calls, &attr);
   pthread_rwlockattr_destroy (&attr);
-  e->fd = -1;
-  e->shared = false;
-  atomic_init (&e->turns, false);
-  atomic_init (&e->pages, 0);
-  atomic_init (&e->watched, false);
-  atomic_init (&e->latest, 0);
-  atomic_init (&e->reported, 0);
 }
 
 void
@@ -223,12 +217,9 @@ wberr_unreported (const struct wberr *e)
 void
 wberr_client_init (struct wberr *e, struct wberr_client *c)
 {
-  c->reported = wberr_seen_now (e);
+  *c = (struct wberr_client){ .reported = wberr_seen_now (e) };
   if (wberr_unreported (e))
     atomic_init (&c->reported.mark, 0);
-  atomic_init (&c->reports, 0);
-  atomic_init (&c->ended, 0);
-  atomic_init (&c->owed, 0);
 }
 
 unsigned
