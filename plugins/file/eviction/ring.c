@@ -118,7 +118,6 @@ ring_add (struct ring *r, uint64_t offset, uint64_t length, uint64_t epoch)
       free_window (r, w);
     return RING_NO_MEMORY;
   }
-  r->added_to = w;
   w->requests++;
   r->added++;
   if (epoch < w->epoch)
@@ -177,8 +176,10 @@ ring_sealed_bytes (const struct ring *r)
 struct window *
 ring_pin (struct ring *r)
 {
-  r->added_to->pins++;
-  return r->added_to;
+  struct window *w = TAILQ_LAST (&r->windows, windows);
+
+  w->pins++;
+  return w;
 }
 
 int

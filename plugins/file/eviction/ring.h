@@ -63,11 +63,10 @@ struct ring {
   uint64_t page_size;   /* a page, or what the owner sets in its place */
   uint64_t bytes;       /* held by all windows */
   TAILQ_HEAD (windows, window) windows; /* oldest first */
-  struct window *added_to; /* the window of the last ring_add that succeeded */
-  uint64_t serial;         /* serial of the window sealed last */
-  uint64_t added;          /* calls of ring_add that succeeded */
-  uint64_t flushed;        /* how many of these calls a flush has covered */
-  uint64_t flushed_ns;     /* when that flush ended, in ns */
+  uint64_t serial;                      /* serial of the window sealed last */
+  uint64_t added;                       /* calls of ring_add that succeeded */
+  uint64_t flushed;    /* how many of these calls a flush has covered */
+  uint64_t flushed_ns; /* when that flush ended, in ns */
 };
 
 enum ring_result {
@@ -116,9 +115,9 @@ bool ring_is_at_rest (const struct ring *r, uint64_t now);
 /* Return the bytes of all windows except the filling one. */
 uint64_t ring_sealed_bytes (const struct ring *r);
 
-/* Pin the window of the extent that was added last, for a request that will
- * write to its pages.  The window is neither started, waited for nor dropped
- * until ring_unpin.  Returns the window.
+/* Pin the newest window, which has the extent that was added last, for a
+ * request that will write to its pages.  The window is neither started, waited
+ * for nor dropped until ring_unpin.  Returns the window.
  */
 struct window *ring_pin (struct ring *r);
 
