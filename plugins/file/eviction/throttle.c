@@ -6,7 +6,6 @@
 
 #include <config.h>
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,25 +58,16 @@ throttle_share (const struct throttle *t)
 /* Two large writers have a slot: one copies while the other one returns. */
 #define LEAST_WRITERS 2
 
-static uint64_t most_at_once;
-static pthread_once_t most_once = PTHREAD_ONCE_INIT;
-
-static void
-count_cpus (void)
-{
-  const long cpus = sysconf (_SC_NPROCESSORS_ONLN);
-
-  most_at_once = BYTES_PER_CPU * (cpus > 0 ? cpus : 1);
-}
-
 void
 throttle_init (struct throttle *t, uint64_t most)
 {
-  pthread_once (&most_once, count_cpus);
+  const long cpus = sysconf (_SC_NPROCESSORS_ONLN);
+
   memset (t, 0, sizeof *t);
   STAILQ_INIT (&t->waiting);
   STAILQ_INIT (&t->granted);
   t->most = most;
+  t->most_at_once = BYTES_PER_CPU * (cpus > 0 ? cpus : 1);
 }
 
 void
@@ -102,7 +92,7 @@ slot (uint64_t bytes)
 static bool
 take (struct throttle *t, uint64_t bytes)
 {
-  const bool fits = t->writing + slot (bytes) <= most_at_once;
+  const bool fits = t->writing + slot (bytes) <= t->most_at_once;
 
   if ((t->writers >= LEAST_WRITERS && !fits) || !has_credit (t, bytes))
     return false;
@@ -227,7 +217,7 @@ bool
 throttle_is_paced (const struct throttle *t, uint64_t bytes)
 {
   return t->ns_per_byte > 0 && t->used > throttle_share (t) / 2 &&
-         (t->writing <= most_at_once / 2 ||
+         (t->writing <= t->most_at_once / 2 ||
           t->ns_per_byte * bytes >= COSTS_OF_PAUSE);
 }
 

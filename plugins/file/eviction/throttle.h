@@ -51,7 +51,7 @@ struct waiting_writer {
 STAILQ_HEAD (writer_queue, waiting_writer);
 
 /* The throttle of one disk.  No lock here: the evictor's lock guards all fields
- * except "most".
+ * except the constant ones.
  */
 struct throttle {
   struct writer_queue waiting; /* oldest first */
@@ -59,6 +59,7 @@ struct throttle {
   unsigned writers;            /* number of writers that have a slot */
   uint64_t writing;            /* bytes of all slots */
   uint64_t most;               /* constant: credit if no other disk is busy */
+  uint64_t most_at_once;       /* constant: most of "writing" */
   uint64_t used;               /* bytes of credit in use */
   bool busy;                   /* the disk is counted as busy */
 
