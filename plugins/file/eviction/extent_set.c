@@ -37,7 +37,6 @@ void
 extent_set_clear (struct extent_set *s)
 {
   s->nr = 0;
-  s->hint = 0;
   s->bytes = 0;
 }
 
@@ -64,20 +63,6 @@ extent_set_overlaps (const struct extent_set *s, uint64_t offset,
   size_t i = extent_set_find (s, offset);
 
   return i < s->nr && s->v[i].offset < offset + length;
-}
-
-/* Return the index of the first extent that ends at or after "offset", which is
- * the first one that an extent from "offset" could merge with.  Sequential
- * requests touch the same extent repeatedly, so that extent is tried first.
- */
-static size_t
-find_mergeable (const struct extent_set *s, uint64_t offset)
-{
-  size_t i = s->hint;
-
-  if (i < s->nr && s->v[i].offset <= offset && extent_end (&s->v[i]) >= offset)
-    return i;
-  return offset > 0 ? extent_set_find (s, offset - 1) : 0;
 }
 
 /* Make room for one more extent.  Returns 0, or -1 with errno. */
@@ -126,7 +111,7 @@ int
 extent_set_add (struct extent_set *s, uint64_t offset, uint64_t length)
 {
   uint64_t end = offset + length;
-  size_t first = find_mergeable (s, offset), last;
+  size_t first = offset > 0 ? extent_set_find (s, offset - 1) : 0, last;
 
   /* [first, last) are the extents that overlap or touch the new one. */
   for (last = first; last < s->nr && s->v[last].offset <= end; last++)
@@ -149,7 +134,6 @@ extent_set_add (struct extent_set *s, uint64_t offset, uint64_t length)
       delete_range (s, first + 1, last);
   }
 
-  s->hint = first;
   s->bytes += s->v[first].length;
   return 0;
 }
@@ -278,7 +262,6 @@ extent_set_copy (struct extent_set *s, const struct extent_set *other)
     return -1;
   memcpy (s->v, other->v, other->nr * sizeof *s->v);
   s->allocated = s->nr = other->nr;
-  s->hint = other->hint;
   s->bytes = other->bytes;
   return 0;
 }

@@ -31,7 +31,6 @@ struct extent_set {
   size_t nr;        /* extents in use */
   size_t allocated; /* extents that v has room for */
   size_t max;       /* extents that it may grow to */
-  size_t hint;      /* where the last extent was added */
   uint64_t bytes;   /* sum of all lengths */
   bool rounds_up;   /* see extent_set_remove; false unless the owner sets it */
 };
