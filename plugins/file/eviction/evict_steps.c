@@ -249,7 +249,7 @@ evict_written_locked (struct evictor *ev)
 
   count_window (ev, w);
   extent_set_init (&all, SIZE_MAX);
-  copied = extent_set_copy (&all, &w->set) == 0;
+  copied = extent_set_union (&all, &w->set) == 0;
   /* Skip ranges dirtied again: their newer window will wait for them.  All
    * other ranges must be waited for, even without memory, so the set rounds up.
    */

@@ -110,7 +110,7 @@ retry_failed (struct evictor *ev)
 
   extent_set_init (&failed, MAX_KEPT);
   lock_take (&ev->lock);
-  copied = extent_set_copy (&failed, &ev->kept.failed) == 0;
+  copied = extent_set_union (&failed, &ev->kept.failed) == 0;
   ev->retried = wberr_now (ev->config.errors);
   evictor_unlock (ev);
   if (copied && failed.nr > 0 && retry_write (ev->fd, &failed) &&

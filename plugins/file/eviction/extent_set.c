@@ -247,21 +247,3 @@ extent_set_union (struct extent_set *s, const struct extent_set *other)
   }
   return 0;
 }
-
-int
-extent_set_copy (struct extent_set *s, const struct extent_set *other)
-{
-  if (other->nr == 0)
-    return 0;
-  if (other->nr > s->max) {
-    errno = ENOSPC;
-    return -1;
-  }
-  s->v = malloc (other->nr * sizeof *s->v);
-  if (s->v == NULL)
-    return -1;
-  memcpy (s->v, other->v, other->nr * sizeof *s->v);
-  s->allocated = s->nr = other->nr;
-  s->bytes = other->bytes;
-  return 0;
-}

@@ -72,12 +72,6 @@ void extent_set_intersect (struct extent_set *s,
  */
 int extent_set_union (struct extent_set *s, const struct extent_set *other);
 
-/* Copy "other" to the empty set "s", which must have no array.  Returns 0, or
- * -1 with errno ENOSPC (more than "max" extents) or ENOMEM, and "s" still
- * empty.
- */
-int extent_set_copy (struct extent_set *s, const struct extent_set *other);
-
 /* Return the index of the first extent that ends after "offset" (the extent
  * that holds "offset", or the next one), or s->nr if there is none.  O(log nr).
  */

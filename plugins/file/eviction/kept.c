@@ -36,7 +36,7 @@ kept_written (struct kept *k, const struct window *w)
   if (k->failed.nr == 0)
     return;
   extent_set_init (&whole, SIZE_MAX);
-  if (extent_set_copy (&whole, &w->set) == 0) {
+  if (extent_set_union (&whole, &w->set) == 0) {
     extent_set_subtract (&whole, &w->partial);
     extent_set_subtract (&k->failed, &whole);
   }

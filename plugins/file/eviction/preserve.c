@@ -168,8 +168,9 @@ preserve_dropped_locked (struct evictor *ev, const struct extent_set *set)
   lock_assert (&ev->lock);
   extent_set_init (&left, SIZE_MAX);
   evictor_unlock (ev);
-  if (extent_set_copy (&left, set) == 0)
-    pagecache_subtract_missing (ev->config.pages, ev->fd, &left);
+  if (extent_set_union (&left, set) == -1)
+    extent_set_clear (&left);
+  pagecache_subtract_missing (ev->config.pages, ev->fd, &left);
   lock_take (&ev->lock);
   preserve_add_ours_locked (ev, &left);
   extent_set_free (&left);
@@ -188,7 +189,7 @@ preserve_drop_ours_locked (struct evictor *ev)
 
   lock_assert (&ev->lock);
   extent_set_init (&safe, MAX_KEPT);
-  if (extent_set_copy (&safe, &ev->preserve.ours) == 0) {
+  if (extent_set_union (&safe, &ev->preserve.ours) == 0) {
     kept_subtract (&ev->kept, &ev->writes, &safe, NULL);
     evictor_drop_begins_locked (ev, &safe);
     if (!evictor_has_other_writer (ev))
@@ -225,7 +226,7 @@ evictor_read_ends (struct evictor *ev, struct extent_set *ours)
   size_t i;
 
   extent_set_init (&resident, MAX_KEPT);
-  known = extent_set_copy (&resident, ours) == 0 &&
+  known = extent_set_union (&resident, ours) == 0 &&
           pagecache_subtract_missing (ev->config.pages, ev->fd, &resident) == 0;
   came_in = !known || resident.nr > 0;
   lock_take (&ev->lock);
