@@ -153,7 +153,7 @@ add_evictor (struct disk *d, int fd)
     .read_ahead = device_read_ahead (d->id.dev),
     .preserve = options.cache == CACHE_PRESERVE,
     .reads_by = options.cache == CACHE_PRESERVE ? "O_DIRECT" : buffered,
-    .counters = stats_counters (d->stats),
+    .counters = d->stats ? &d->stats->counters : NULL,
     .pages = &d->pages,
     .errors = &d->errors,
   };

@@ -76,13 +76,6 @@ stats_add_request (struct stats *s, enum stats_request what, uint32_t bytes,
     counters_add (&s->counters, STATS_FAILED_REQUESTS, 1);
 }
 
-/* Return the counters for an evictor, or NULL if "s" is NULL. */
-static inline struct counters *
-stats_counters (struct stats *s)
-{
-  return s ? &s->counters : NULL;
-}
-
 /* ---- formats, see stats_format.c ---- */
 
 /* The number of bytes at the beginning of a file that show whether the file has

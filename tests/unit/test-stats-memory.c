@@ -129,8 +129,12 @@ count_disks (void)
   int i;
 
   for (i = 0; i < DISKS; i++) {
+    struct stats *s;
+
     snprintf (name, sizeof name, "/srv/disk\n%d", i);
-    counters_add (stats_counters (stats_of (name)), STATS_SWEEPS, 1);
+    s = stats_of (name);
+    if (s)
+      counters_add (&s->counters, STATS_SWEEPS, 1);
   }
 }
 
