@@ -228,33 +228,28 @@ carry_out (struct connection *c, const struct request *rq)
 }
 
 static int
-change (struct connection *c, const struct request *rq, uint32_t flags)
+change (struct connection *c, uint32_t count, uint64_t offset, uint32_t flags,
+        enum purpose purpose)
 {
+  const struct request rq = { offset, count, purpose,
+                              .fast = flags & NBDKIT_FLAG_FAST_ZERO };
   struct change change;
 
   connection_change_begins (c, &change, flags & NBDKIT_FLAG_FUA);
-  return connection_change_ends (c, &change, carry_out (c, rq));
+  return connection_change_ends (c, &change, carry_out (c, &rq));
 }
 
 int
 zero_range (struct connection *c, uint32_t count, uint64_t offset,
             uint32_t flags)
 {
-  const struct request rq = {
-    .offset = offset,
-    .count = count,
-    .purpose = flags & NBDKIT_FLAG_MAY_TRIM ? ZERO_AND_FREE : ZERO,
-    .fast = flags & NBDKIT_FLAG_FAST_ZERO,
-  };
-
-  return change (c, &rq, flags);
+  return change (c, count, offset, flags,
+                 flags & NBDKIT_FLAG_MAY_TRIM ? ZERO_AND_FREE : ZERO);
 }
 
 int
 zero_trim (struct connection *c, uint32_t count, uint64_t offset,
            uint32_t flags)
 {
-  const struct request rq = { offset, count, TRIM, .fast = false };
-
-  return change (c, &rq, flags);
+  return change (c, count, offset, flags, TRIM);
 }
