@@ -213,7 +213,7 @@ void
 extent_set_intersect (struct extent_set *s, const struct extent_set *other)
 {
   struct extent_set both;
-  size_t i = 0, j = 0;
+  size_t i = 0, j = s->nr > 0 ? extent_set_find (other, s->v[0].offset) : 0;
 
   extent_set_init (&both, s->max);
   both.rounds_up = s->rounds_up;

@@ -41,22 +41,18 @@ preserve_free (struct preserve *p)
 static void
 subtract_ours_locked (struct evictor *ev, struct extent_set *set)
 {
-  struct extent_set not_others, others;
+  struct extent_set others;
 
   lock_assert (&ev->lock);
-  extent_set_init (&not_others, MAX_KEPT);
   extent_set_init (&others, MAX_KEPT);
-  if (extent_set_union (&not_others, set) == 0 &&
-      extent_set_union (&others, set) == 0) {
-    extent_set_subtract (&not_others, &ev->preserve.others);
-    extent_set_subtract (&others, &not_others);
+  if (extent_set_union (&others, set) == 0) {
+    extent_set_intersect (&others, &ev->preserve.others);
     ring_subtract_from (&ev->reads, set, NULL);
     ring_subtract_from (&ev->writes, set, NULL);
     extent_set_subtract (set, &ev->preserve.ours);
     extent_set_subtract (set, &ev->kept.failed);
     extent_set_union (set, &others);
   }
-  extent_set_free (&not_others);
   extent_set_free (&others);
 }
 
