@@ -220,6 +220,35 @@ a_closer_does_not_wait_forever (void **state)
   munmap (map, FILE_SIZE);
 }
 
+static void
+fail_writeback (void)
+{
+  struct wberr_seen seen = wberr_seen_now (&errors);
+
+  wberr_observed (&errors, &seen, EIO);
+}
+
+/* A window that was still being waited for when the failed ranges were written
+ * once more, because a client came back.
+ */
+static void
+a_range_that_is_kept_after_a_retry_is_retried (void **state)
+{
+  const wberr_mark before = wberr_now (&errors);
+
+  fail_writeback ();
+  evictor_empty (ev);
+  assert_true (evictor_is_empty (ev)); /* nothing is left to retry */
+  lock_take (&ev->lock);
+  assert_true (evict_thread_use_locked (ev));
+  evict_add_locked (ev, &ev->writes, 0, WINDOW, before);
+  evictor_unlock (ev);
+  evictor_begin_empty (ev);
+  evictor_empty (ev);
+  assert_true (evictor_is_empty (ev));
+  assert_int_equal (ev->kept.failed.bytes, 0);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 int
@@ -232,6 +261,7 @@ main (void)
     TEST (a_request_starts_the_thread_again),
     TEST (pages_that_stay_are_tried_a_few_times),
     TEST (a_closer_does_not_wait_forever),
+    TEST (a_range_that_is_kept_after_a_retry_is_retried),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);

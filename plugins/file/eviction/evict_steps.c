@@ -227,6 +227,7 @@ settle_locked (struct evictor *ev, struct window *w,
       kept_add (&ev->kept, all);
     else
       ev->kept.overflowed = true;
+    ev->has_retried = false;
     extent_set_clear (&w->set);
     return;
   }

@@ -86,16 +86,23 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   return ev;
 }
 
+/* Return whether all failed ranges were written once more, and no error was
+ * recorded since.
+ */
+static bool
+has_retried_locked (const struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return ev->has_retried && ev->retried == wberr_now (ev->config.errors);
+}
+
 /* Return whether the failed ranges must be written once more when the last
- * client disconnects: no flush has failed for the latest writeback error, and
- * that error has had no retry.
+ * client disconnects: no flush has failed for the latest writeback error.
  */
 static bool
 must_retry_locked (const struct evictor *ev)
 {
-  lock_assert (&ev->lock);
-  return wberr_unreported (ev->config.errors) &&
-         ev->retried != wberr_now (ev->config.errors);
+  return wberr_unreported (ev->config.errors) && !has_retried_locked (ev);
 }
 
 /* Write the failed ranges once more.  If that succeeds, drop them as ranges
@@ -111,13 +118,14 @@ retry_failed (struct evictor *ev)
   extent_set_init (&failed, MAX_KEPT);
   lock_take (&ev->lock);
   copied = extent_set_union (&failed, &ev->kept.failed) == 0;
+  ev->has_retried = true;
   ev->retried = wberr_now (ev->config.errors);
   evictor_unlock (ev);
   if (copied && failed.nr > 0 && retry_write (ev->fd, &failed) &&
       !ev->config.preserve) {
     lock_take (&ev->lock);
     /* If a client came back and its writes failed, the ranges must stay. */
-    if (ev->retried == wberr_now (ev->config.errors))
+    if (has_retried_locked (ev))
       extent_set_subtract (&ev->kept.failed, &failed);
     evict_thread_use_locked (ev);
     for (i = 0; i < failed.nr; i++)

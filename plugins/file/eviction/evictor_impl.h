@@ -86,7 +86,8 @@ struct evictor {
   uint64_t requests;      /* begins and ends of requests; shows idle time */
   unsigned quiet_ticks;   /* ticks of the idle timer without a request */
   unsigned empty_at;      /* quiet ticks at which to empty the disk */
-  wberr_mark retried;     /* latest error when retry_failed ran */
+  bool has_retried;       /* all ranges in "kept" were written once more */
+  wberr_mark retried;     /* latest error when that was done */
   unsigned attempts;      /* to empty the idle disk; some pages stayed */
 
   /* Used without the lock, by the thread alone or by the request that does its

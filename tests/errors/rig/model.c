@@ -409,7 +409,8 @@ has_vanished (const struct model *m, const unsigned char *buf, uint64_t at,
 
 void
 model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
-                     uint64_t offset, const struct control *control)
+                     uint64_t offset, int promised_to,
+                     const struct control *control)
 {
   const uint64_t limit = offset + count;
   uint64_t at = offset, next, block, block_end, forgotten = UINT64_MAX;
@@ -420,6 +421,8 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
     size_t promised = s->promised[STRICT], taken = s->nr;
     uint64_t end = segment_end (m, i) < limit ? segment_end (m, i) : limit;
 
+    if (promised_to >= 0 && promised_to != s->promised_to)
+      at = end;
     for (; at < end; at = next) {
       unsigned char *bytes = buf + (at - offset);
 

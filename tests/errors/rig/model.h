@@ -128,10 +128,11 @@ uint64_t model_stale (const struct model *m, const unsigned char *buf,
                       uint64_t count, uint64_t offset);
 
 /* Where what was promised is not in buf, but the disk did accept all of it, or
- * of a later change, at some time, put that there.
+ * of a later change, at some time, put that there.  "promised_to" is a
+ * connection or OUTSIDE, or -1 for promises to anybody.
  */
 void model_take_accepted (const struct model *m, unsigned char *buf,
-                          uint64_t count, uint64_t offset,
+                          uint64_t count, uint64_t offset, int promised_to,
                           const struct control *control);
 
 /* To a file and back.  Return 0, or -1 with errno. */

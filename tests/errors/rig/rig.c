@@ -202,7 +202,7 @@ read_answered (struct rig *rig, struct request *rq, bool ok)
   if (model_lost (&rig->model, LENIENT, rq->buf, rq->count, rq->offset, NULL) >
         0 &&
       file_is_on_ext4 (rig->file))
-    model_take_accepted (&rig->model, rq->buf, rq->count, rq->offset,
+    model_take_accepted (&rig->model, rq->buf, rq->count, rq->offset, -1,
                          rig->control);
   rig->wrong += model_lost (&rig->model, LENIENT, rq->buf, rq->count,
                             rq->offset, stderr) > 0;
