@@ -143,8 +143,6 @@ wait_by (struct writeback *wb, const struct extent *e,
   if (err)
     wberr_observed (wb->errors, &wb->seen, err);
   wberr_call_ends (wb->errors);
-  if (err)
-    report (wb, err, e);
   return err;
 }
 
@@ -156,15 +154,18 @@ wait_by (struct writeback *wb, const struct extent *e,
 static int
 wait_for_range (struct writeback *wb, const struct extent *e)
 {
-  const int err = wait_by (wb, e, pagecache_wait);
-  int again;
+  int err = wait_by (wb, e, pagecache_wait), again;
 
-  if (pagecache_dirty (wb->pages, wb->fd, e->offset, e->length) == 0)
-    return err;
-  wberr_start_begins (wb->errors);
-  again = wait_by (wb, e, pagecache_write_and_wait);
-  wberr_start_ends (wb->errors);
-  return err ? err : again;
+  if (pagecache_dirty (wb->pages, wb->fd, e->offset, e->length) > 0) {
+    wberr_start_begins (wb->errors);
+    again = wait_by (wb, e, pagecache_write_and_wait);
+    wberr_start_ends (wb->errors);
+    if (err == 0)
+      err = again;
+  }
+  if (err)
+    report (wb, err, e);
+  return err;
 }
 
 int
