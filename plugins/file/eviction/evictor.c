@@ -143,22 +143,31 @@ evictor_begin_empty (struct evictor *ev)
   evictor_unlock (ev);
 }
 
-void
-evictor_empty (struct evictor *ev)
+/* Drop all pages and wait.  Returns whether the failed ranges must be written
+ * once more.
+ */
+static bool
+drain (struct evictor *ev)
 {
   bool retry;
 
-  do {
-    lock_take (&ev->lock);
-    evict_thread_drain_locked (ev);
-    while (ev->drain)
-      lock_wait (&ev->lock, &ev->emptied);
-    evict_alone_locked (ev, true);
-    retry = must_retry_locked (ev);
-    evictor_unlock (ev);
-    if (retry)
-      retry_failed (ev);
-  } while (retry); /* drop the ranges that were written once more */
+  lock_take (&ev->lock);
+  evict_thread_drain_locked (ev);
+  while (ev->drain)
+    lock_wait (&ev->lock, &ev->emptied);
+  evict_alone_locked (ev, true);
+  retry = must_retry_locked (ev);
+  evictor_unlock (ev);
+  return retry;
+}
+
+void
+evictor_empty (struct evictor *ev)
+{
+  if (!drain (ev))
+    return;
+  retry_failed (ev);
+  drain (ev); /* drops the ranges that were written once more */
 }
 
 bool
