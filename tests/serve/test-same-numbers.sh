@@ -22,14 +22,14 @@ for x in a b; do
   head -c 16M /dev/zero >"$tmp/all/$x/disk"
   ln -s "$tmp/view/$x/disk" "$tmp/exports/$x"
 done
-sync
+sync -f "$tmp/all/a"; sync -f "$tmp/all/b"
 mounts+=("$tmp/view")
 bindfs "$tmp/all" "$tmp/view"
 [ "$(stat -c '%d %i' "$tmp/view/a/disk")" = \
   "$(stat -c '%d %i' "$tmp/view/b/disk")" ] || fail 'the numbers differ'
 
 tr '\0' a <"$tmp/all/b/disk" >"$tmp/all/a/disk"
-sync
+sync "$tmp/all/a/disk"
 
 # Reads of 4K that are no stream, and of 64K that are one; the model of "client"
 # is zeroes, which b holds.
