@@ -32,17 +32,17 @@ static int sync_error, page_error;
 /* A write that ends while the kernel syncs for the flush of "a". */
 static bool write_during_sync;
 
-/* The evictor's fdatasync, which reports that the device lost its cache. */
-#define EVICTOR_FD 1000
-static sem_t evictor_syncs;
+/* A slow fdatasync, which reports that the device lost its cache. */
+#define LATE_FD 1000
+static sem_t late_syncs;
 
 int
 fdatasync (int fd)
 {
   const int err = sync_error;
 
-  if (fd == EVICTOR_FD) {
-    sem_post (&evictor_syncs);
+  if (fd == LATE_FD) {
+    sem_post (&late_syncs);
     usleep (100000); /* so that a flush could overtake it */
     errno = EIO;
     return -1;
@@ -193,26 +193,46 @@ evictor_sync (void *arg)
 {
   struct wberr_seen seen = wberr_seen_now (&e);
 
-  wberr_sync (&e, EVICTOR_FD, &seen, true);
+  wberr_sync (&e, LATE_FD, &seen, false);
   return NULL;
 }
 
-/* The device reports a lost cache to the evictor only, and a flush that is sent
- * in the meantime succeeds: it must know of the error when it returns.
+static void *
+other_flush (void *arg)
+{
+  assert_int_equal (wberr_flush (&e, &b, LATE_FD), EIO);
+  return NULL;
+}
+
+/* The device reports a lost cache to one sync only, and a flush that is sent in
+ * the meantime succeeds: it must return the error.
  */
+static void
+flush_beside (void *(*sync) (void *) )
+{
+  pthread_t thread;
+
+  sem_init (&late_syncs, 0, 0);
+  assert_int_equal (pthread_create (&thread, NULL, sync, NULL), 0);
+  sem_wait (&late_syncs);
+  assert_int_equal (flush (&a, 0), EIO);
+  pthread_join (thread, NULL);
+  sem_destroy (&late_syncs);
+  assert_int_equal (flush (&a, 0), 0);
+}
+
 static void
 a_flush_does_not_overtake_the_evictor (void **state)
 {
-  pthread_t evictor;
-
-  sem_init (&evictor_syncs, 0, 0);
-  assert_int_equal (pthread_create (&evictor, NULL, evictor_sync, NULL), 0);
-  sem_wait (&evictor_syncs);
-  assert_int_equal (flush (&a, 0), EIO);
+  flush_beside (evictor_sync);
   assert_int_equal (flush (&b, 0), EIO);
-  assert_int_equal (flush (&a, 0), 0);
-  pthread_join (evictor, NULL);
-  sem_destroy (&evictor_syncs);
+}
+
+static void
+a_flush_does_not_overtake_another_flush (void **state)
+{
+  flush_beside (other_flush);
+  assert_int_equal (flush (&b, 0), 0);
 }
 
 /* What the evictor has seen before a connection begins fails its first flush,
@@ -316,17 +336,14 @@ a_flush_is_owed_what_fua_has_used_up (void **state)
 static void
 calls_take_turns_where_they_must (void **state)
 {
-  wberr_call_begins (&e, false);
-  assert_int_equal (pthread_rwlock_tryrdlock (&e.calls), 0);
-  pthread_rwlock_unlock (&e.calls);
-  wberr_call_ends (&e);
-  wberr_call_begins (&e, true);
-  assert_int_not_equal (pthread_rwlock_tryrdlock (&e.calls), 0);
-  wberr_call_ends (&e);
+  assert_false (wberr_call_begins (&e));
+  assert_int_equal (pthread_mutex_trylock (&e.turn), 0);
   wberr_take_turns (&e);
-  wberr_call_begins (&e, false);
-  assert_int_not_equal (pthread_rwlock_tryrdlock (&e.calls), 0);
-  wberr_call_ends (&e);
+  wberr_call_ends (&e, false);
+  pthread_mutex_unlock (&e.turn);
+  assert_true (wberr_call_begins (&e));
+  assert_int_not_equal (pthread_mutex_trylock (&e.turn), 0);
+  wberr_call_ends (&e, true);
 }
 
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
@@ -342,6 +359,7 @@ main (void)
     TEST (the_error_descriptor_tells_a_second_error),
     TEST (a_second_error_of_the_device_is_new),
     TEST (a_flush_does_not_overtake_the_evictor),
+    TEST (a_flush_does_not_overtake_another_flush),
     TEST (a_new_connection_is_told_what_nobody_was),
     TEST (what_was_pending_fails_the_first_flush),
     TEST (shared_descriptions_share_each_report),

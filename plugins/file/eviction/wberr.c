@@ -19,16 +19,12 @@
 void
 wberr_init (struct wberr *e)
 {
-  pthread_rwlockattr_t attr;
-
   *e = (struct wberr){ .fd = -1 };
   lock_init (&e->lock);
   pthread_mutex_init (&e->starting, NULL);
-  pthread_rwlockattr_init (&attr);
-  pthread_rwlockattr_setkind_np (&attr,
-                                 PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-  pthread_rwlock_init (&e->calls, &attr);
-  pthread_rwlockattr_destroy (&attr);
+  pthread_mutex_init (&e->turn, NULL);
+  TAILQ_INIT (&e->syncs);
+  pthread_cond_init (&e->sync_ended, NULL);
 }
 
 void
@@ -56,8 +52,9 @@ wberr_free (struct wberr *e)
 {
   if (e->fd >= 0)
     close (e->fd);
-  pthread_rwlock_destroy (&e->calls);
+  pthread_cond_destroy (&e->sync_ended);
   pthread_mutex_destroy (&e->starting);
+  pthread_mutex_destroy (&e->turn);
   lock_destroy (&e->lock);
 }
 
@@ -149,19 +146,21 @@ wberr_observed (struct wberr *e, struct wberr_seen *seen, int err)
   lock_release (&e->lock);
 }
 
-void
-wberr_call_begins (struct wberr *e, bool alone)
+bool
+wberr_call_begins (struct wberr *e)
 {
-  if (alone || atomic_load (&e->turns))
-    pthread_rwlock_wrlock (&e->calls);
-  else
-    pthread_rwlock_rdlock (&e->calls);
+  const bool turn = atomic_load (&e->turns);
+
+  if (turn)
+    pthread_mutex_lock (&e->turn);
+  return turn;
 }
 
 void
-wberr_call_ends (struct wberr *e)
+wberr_call_ends (struct wberr *e, bool turn)
 {
-  pthread_rwlock_unlock (&e->calls);
+  if (turn)
+    pthread_mutex_unlock (&e->turn);
 }
 
 void
@@ -176,16 +175,43 @@ wberr_start_ends (struct wberr *e)
   pthread_mutex_unlock (&e->starting);
 }
 
-int
-wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool alone)
+static void
+sync_begins (struct wberr *e, struct sync *s)
 {
+  lock_take (&e->lock);
+  TAILQ_INSERT_TAIL (&e->syncs, s, next);
+  lock_release (&e->lock);
+}
+
+static void
+sync_ends (struct wberr *e, struct sync *s, bool in_order)
+{
+  bool first;
+
+  lock_take (&e->lock);
+  while (in_order && TAILQ_FIRST (&e->syncs) != s)
+    lock_wait (&e->lock, &e->sync_ended);
+  first = TAILQ_FIRST (&e->syncs) == s;
+  TAILQ_REMOVE (&e->syncs, s, next);
+  lock_release (&e->lock);
+  if (first)
+    pthread_cond_broadcast (&e->sync_ended);
+}
+
+int
+wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool in_order)
+{
+  struct sync s;
+  bool turn;
   int err;
 
-  wberr_call_begins (e, alone);
+  sync_begins (e, &s);
+  turn = wberr_call_begins (e);
   err = fdatasync (fd) == -1 ? errno : 0;
   if (err)
     wberr_observed (e, seen, err);
-  wberr_call_ends (e);
+  wberr_call_ends (e, turn);
+  sync_ends (e, &s, in_order && err == 0);
   /* A start may have seen an error, and may not have recorded it yet. */
   wberr_start_begins (e);
   wberr_start_ends (e);
@@ -282,7 +308,7 @@ wberr_flush (struct wberr *e, struct wberr_client *c, int fd)
 {
   const int owed = atomic_exchange (&c->owed, 0);
   const unsigned ended = atomic_load (&c->ended);
-  int err = wberr_sync (e, fd, &c->reported, false);
+  int err = wberr_sync (e, fd, &c->reported, true);
   const bool by_kernel = err != 0;
 
   if (err == 0)

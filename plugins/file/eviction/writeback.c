@@ -136,13 +136,12 @@ static int
 wait_by (struct writeback *wb, const struct extent *e,
          int (*wait) (int fd, uint64_t offset, uint64_t length))
 {
-  int err;
+  const bool turn = wberr_call_begins (wb->errors);
+  const int err = wait (wb->fd, e->offset, e->length);
 
-  wberr_call_begins (wb->errors, false);
-  err = wait (wb->fd, e->offset, e->length);
   if (err)
     wberr_observed (wb->errors, &wb->seen, err);
-  wberr_call_ends (wb->errors);
+  wberr_call_ends (wb->errors, turn);
   return err;
 }
 
@@ -196,7 +195,7 @@ writeback_wait (struct writeback *wb, const struct extent_set *s, uint64_t *pos,
 int
 writeback_sync (struct writeback *wb)
 {
-  const int err = wberr_sync (wb->errors, wb->fd, &wb->seen, true);
+  const int err = wberr_sync (wb->errors, wb->fd, &wb->seen, false);
 
   if (err)
     report (wb, err, NULL);
