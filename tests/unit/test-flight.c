@@ -137,6 +137,25 @@ a_long_latency_needs_much (void **state)
   assert_true (t.longest >= 10 * MiB);
 }
 
+/* A rate that the limit bounds must not reproduce this limit. */
+static void
+a_limit_that_bounds_the_rate_grows (void **state)
+{
+  const uint64_t latency = 12300 * US;
+  struct flight f;
+  uint64_t before, now = latency;
+
+  flight_init (&f);
+  before = f.limit;
+  flight_begins (&f, FLIGHT_PIECE, now);
+  flight_ends (&f, FLIGHT_PIECE, now += latency);
+  flight_begins (&f, FLIGHT_LIMITS * before, now);
+  now += FLIGHT_LIMITS * (2 * latency + 800 * US);
+  flight_ends (&f, FLIGHT_LIMITS * before, now);
+  assert_true (flight_rate (&f) > 0);
+  assert_true (f.limit > 1.1 * before);
+}
+
 static void
 a_stall_is_forgotten (void **state)
 {
@@ -223,6 +242,7 @@ main (void)
     cmocka_unit_test (a_fast_disk_needs_little),
     cmocka_unit_test (a_slow_disk_needs_the_least),
     cmocka_unit_test (a_long_latency_needs_much),
+    cmocka_unit_test (a_limit_that_bounds_the_rate_grows),
     cmocka_unit_test (a_stall_is_forgotten),
     cmocka_unit_test (a_change_of_speed_is_followed),
     cmocka_unit_test (a_slow_client_is_not_measured),

@@ -80,7 +80,11 @@ flight_latency (const struct flight *f)
 static void
 set_limit (struct flight *f)
 {
-  const uint64_t limit = highest_rate (f) * (2 * flight_latency (f) + PAUSE_NS);
+  const double rate = highest_rate (f), latency = flight_latency (f);
+  const double transfer = rate > 0 ? FLIGHT_PIECE / rate : 0;
+  const double waits = latency - transfer;
+  const uint64_t limit = rate *
+                         (2 * latency + (waits > PAUSE_NS ? waits : PAUSE_NS));
 
   f->limit = limit > LEAST ? limit : LEAST;
 }

@@ -3,14 +3,16 @@
  *
  * Writeback is started in pieces.  The limit of bytes in flight is
  *
- *   rate x (2 x latency + 0.8 ms)
+ *   rate x (2 x latency + max (0.8 ms, latency - piece / rate))
  *
  * The rate of the disk is measured while there is more to start, and the
  * latency is that of a piece that is alone in flight.  During the 0.8 ms the
- * thread drops a window and starts nothing.  The factor 2 lets the limit grow
- * as long as more bytes in flight increase the rate.  A longer queue would only
- * make other processes wait.  With 0.2 instead of 0.8 ms, writes of 64 KiB on
- * four connections had 0.93 of the speed (Linux 6.18, 2 CPUs).
+ * thread drops a window and starts nothing.  The factors let the limit grow as
+ * long as more bytes in flight increase the rate.  Without the last term, a
+ * disk of 10 ms latency could stay at 0.4 of its speed, as its rate was as low
+ * as the limit made it.  A longer queue would only make other processes wait.
+ * With 0.2 instead of 0.8 ms, writes of 64 KiB on four connections had 0.93 of
+ * the speed (Linux 6.18, 2 CPUs).
  *
  * Promise: another process's fdatasync(2) or direct I/O waits little.  With
  * whole windows in flight its p99 was 2.7 times as long as with the stock
@@ -38,9 +40,7 @@
  * FLIGHT_LATENCIES latencies.
  *
  * A latency is measured after each FLIGHT_PROBE rates, for which the queue runs
- * empty, so it is seldom measured.  A copy to a disk of 10 ms latency has 0.68
- * of the speed that it has without a limit (Linux 6.18, see
- * docs/benchmarks.md).
+ * empty, so it is seldom measured.
  */
 #define FLIGHT_LIMITS 4
 #define FLIGHT_RATES 8
