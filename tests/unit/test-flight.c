@@ -234,6 +234,27 @@ what_is_not_waited_for_is_not_measured (void **state)
   assert_true (t.flight.limit >= before / 2 && t.flight.limit <= before * 2);
 }
 
+/* The lowest latency is that of the disk alone; a higher one has waited for
+ * other processes.
+ */
+static void
+the_lowest_latency_counts (void **state)
+{
+  static const uint64_t us[] = { 3000, 1000, 2000 };
+  struct flight f;
+  uint64_t now = 1;
+  unsigned i;
+
+  flight_init (&f);
+  assert_int_equal (flight_latency (&f), 0);
+  for (i = 0; i < 3; i++) {
+    flight_begins (&f, FLIGHT_PIECE, now);
+    now += us[i] * US;
+    flight_ends (&f, FLIGHT_PIECE, now);
+    assert_int_equal (flight_latency (&f), (i == 0 ? 3000 : 1000) * US);
+  }
+}
+
 int
 main (void)
 {
@@ -246,6 +267,7 @@ main (void)
     cmocka_unit_test (a_stall_is_forgotten),
     cmocka_unit_test (a_change_of_speed_is_followed),
     cmocka_unit_test (a_slow_client_is_not_measured),
+    cmocka_unit_test (the_lowest_latency_counts),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);
