@@ -102,6 +102,26 @@ pages_in_part_are_noted (void **state)
   ring_free (&r);
 }
 
+/* The rest of a request that failed is not written, to the end of its last
+ * page, and no further.
+ */
+static void
+pages_that_a_request_left_out_are_in_part (void **state)
+{
+  struct ring r;
+  struct window *w;
+
+  ring_init (&r, MiB);
+  ring_add (&r, 8 * PAGE, 8 * PAGE, 0);
+  w = ring_pin (&r);
+  assert_int_equal (ring_unpin (&r, w, 8 * PAGE, 8 * PAGE, 2 * PAGE + 512), 0);
+  assert_int_equal (w->pins, 0);
+  assert_int_equal (w->partial.nr, 1);
+  assert_int_equal (w->partial.v[0].offset, 10 * PAGE);
+  assert_int_equal (w->partial.bytes, 6 * PAGE);
+  ring_free (&r);
+}
+
 /* A window must not grow past its size, since the size is what bounds the
  * page cache.
  */
@@ -147,6 +167,27 @@ windows_leave_in_order_and_give_back_what_they_hold (void **state)
   }
   assert_int_equal (serial, 21);
   assert_int_equal (r.bytes, 0);
+  ring_free (&r);
+}
+
+/* A window that one thread waits for is not the oldest for another one. */
+static void
+a_taken_window_is_not_taken_again (void **state)
+{
+  struct ring r;
+  struct window *first, *second;
+
+  ring_init (&r, MiB);
+  ring_add (&r, 0, MiB, 0);
+  ring_add (&r, MiB, MiB, 0);
+  first = ring_take (&r);
+  assert_ptr_not_equal (ring_oldest (&r), first);
+  second = ring_take (&r);
+  assert_non_null (second);
+  assert_ptr_not_equal (second, first);
+  assert_null (ring_take (&r));
+  ring_free_taken (&r, first);
+  ring_free_taken (&r, second);
   ring_free (&r);
 }
 
@@ -350,8 +391,10 @@ main (void)
     cmocka_unit_test (scattered_requests_seal_by_number),
     cmocka_unit_test (pages_are_whole),
     cmocka_unit_test (pages_in_part_are_noted),
+    cmocka_unit_test (pages_that_a_request_left_out_are_in_part),
     cmocka_unit_test (window_does_not_outgrow_its_size),
     cmocka_unit_test (windows_leave_in_order_and_give_back_what_they_hold),
+    cmocka_unit_test (a_taken_window_is_not_taken_again),
     cmocka_unit_test (rewriting_holds_no_more),
     cmocka_unit_test (window_holds_one_extent_larger_than_itself),
     cmocka_unit_test (epoch_is_the_least_of_its_extents),
