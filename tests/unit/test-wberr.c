@@ -333,6 +333,22 @@ a_flush_is_owed_what_fua_has_used_up (void **state)
   assert_int_equal (flush (&a, 0), 0);
 }
 
+/* The pages of a write may fail before it is acknowledged, also if a FUA
+ * request of the connection uses up the report.
+ */
+static void
+a_write_beside_a_fua_request_is_not_forgotten (void **state)
+{
+  const unsigned begun = wberr_write_begins (&a);
+
+  sync_error = EIO;
+  assert_int_equal (sync_fua (&a, -1), EIO);
+  assert_int_equal (flush (&a, 0), EIO);
+  wberr_write_ends (&a, begun);
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+}
+
 static void
 calls_take_turns_where_they_must (void **state)
 {
@@ -368,6 +384,7 @@ main (void)
     TEST (fua_does_not_tell_a_new_connection),
     TEST (calls_take_turns_where_they_must),
     TEST (a_flush_is_owed_what_fua_has_used_up),
+    TEST (a_write_beside_a_fua_request_is_not_forgotten),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);
