@@ -1,6 +1,7 @@
 /* The evictor's thread empties an idle disk and ends, tries again while pages
  * stay, gives up after a few attempts, and starts again with the next request.
- * Time passes at once: the test replaces the thread's waits.
+ * Where no thread can be started, one request at a time does its work.  Time
+ * passes at once: the test replaces the thread's waits.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -40,6 +42,44 @@ static struct counters counters;
 static struct evictor *ev;
 
 static atomic_uint waits; /* of the thread */
+
+static bool no_threads; /* for the evictor */
+
+/* Requests that drop pages now, and the most that did so at once; what the
+ * first one waits for.
+ */
+static atomic_bool drops_wait;
+static atomic_int dropping, most_dropping;
+static sem_t drop_begun, drop_may_end;
+
+int
+posix_fadvise (int of, off_t offset, off_t length, int advice)
+{
+  if (advice == POSIX_FADV_DONTNEED) {
+    const int now = atomic_fetch_add (&dropping, 1) + 1;
+
+    if (now > most_dropping)
+      most_dropping = now;
+    if (atomic_exchange (&drops_wait, false)) {
+      sem_post (&drop_begun);
+      sem_wait (&drop_may_end);
+    }
+    atomic_fetch_sub (&dropping, 1);
+  }
+  return posix_fadvise64 (of, offset, length, advice);
+}
+
+int __real_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
+                           void *(*run) (void *), void *arg);
+int __wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
+                           void *(*run) (void *), void *arg);
+
+int
+__wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
+                       void *(*run) (void *), void *arg)
+{
+  return no_threads ? EAGAIN : __real_pthread_create (thread, attr, run, arg);
+}
 
 int __wrap_pthread_cond_clockwait (pthread_cond_t *cond, pthread_mutex_t *mutex,
                                    clockid_t clock, const struct timespec *t);
@@ -85,6 +125,7 @@ begin (void **state)
   assert_non_null (ev);
   memset (&counters, 0, sizeof counters);
   waits = 0;
+  no_threads = false;
   return 0;
 }
 
@@ -249,6 +290,45 @@ a_range_that_is_kept_after_a_retry_is_retried (void **state)
   assert_int_equal (ev->kept.failed.bytes, 0);
 }
 
+static void *
+read_window (void *offset)
+{
+  evictor_read (ev, *(uint64_t *) offset, WINDOW);
+  return NULL;
+}
+
+/* Without a thread, a second request waits while the first one evicts.  Then it
+ * evicts what it has used itself.
+ */
+static void
+one_request_evicts_at_a_time (void **state)
+{
+  uint64_t offsets[2] = { 0, WINDOW };
+  pthread_t readers[2];
+
+  sem_init (&drop_begun, 0, 0);
+  sem_init (&drop_may_end, 0, 0);
+  no_threads = true;
+  most_dropping = 0;
+  drops_wait = true;
+  assert_int_equal (
+    __real_pthread_create (&readers[0], NULL, read_window, &offsets[0]), 0);
+  sem_wait (&drop_begun);
+  assert_int_equal (thread_state (), REQUEST_RUNS);
+  assert_int_equal (
+    __real_pthread_create (&readers[1], NULL, read_window, &offsets[1]), 0);
+  usleep (50000); /* in which the second one would begin */
+  sem_post (&drop_may_end);
+  pthread_join (readers[0], NULL);
+  pthread_join (readers[1], NULL);
+  assert_int_equal (most_dropping, 1);
+  assert_int_equal (thread_state (), NO_THREAD);
+  assert_true (ring_is_empty (&ev->reads));
+  assert_int_equal (counters.nr[STATS_WINDOWS], 2);
+  sem_destroy (&drop_may_end);
+  sem_destroy (&drop_begun);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 int
@@ -262,6 +342,7 @@ main (void)
     TEST (pages_that_stay_are_tried_a_few_times),
     TEST (a_closer_does_not_wait_forever),
     TEST (a_range_that_is_kept_after_a_retry_is_retried),
+    TEST (one_request_evicts_at_a_time),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);
