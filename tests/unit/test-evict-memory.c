@@ -378,6 +378,36 @@ pages_that_came_in_later_stay (void **state)
   wberr_free (&errors);
 }
 
+/* A page of another process is recorded while a window of writes has it, and
+ * forgotten at the next write after that.
+ */
+static void
+owners_are_recorded_while_a_window_needs_them (void **state)
+{
+  struct evictor *ev;
+  const struct extent_set *others;
+
+  if (!is_ordinary)
+    skip ();
+  ev = begin_disk (true);
+  assert_non_null (ev);
+  others = &ev->preserve.others;
+  write_at (ev, OTHERS, page, 0);
+  assert_int_equal (others->bytes, page);
+  evictor_empty (ev);
+  assert_int_equal (others->bytes, page);
+  ev->preserve.prune_at = 1;
+  write_at (ev, OTHERS + 2 * page, page, 0);
+  assert_int_equal (others->bytes, page);
+  ev->preserve.prune_at = 1;
+  write_at (ev, OTHERS + 3 * page, page, 0);
+  assert_int_equal (others->bytes, 2 * page);
+  evictor_empty (ev);
+  evictor_free (ev);
+  wberr_free (&errors);
+  assert_int_equal (allocated, 0);
+}
+
 /* No flush has failed for the error: the data is written once more when the
  * last client leaves.  With preserve its pages stay all the same.
  */
@@ -464,6 +494,8 @@ main (void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup (pages_that_came_in_later_stay, all_of_thread),
+    cmocka_unit_test_setup (owners_are_recorded_while_a_window_needs_them,
+                            all_of_thread),
     cmocka_unit_test_setup (unreported_errors_are_retried, one_of_requests),
     cmocka_unit_test_setup (none, one_of_requests),
     cmocka_unit_test_setup (preserve, one_of_requests),
