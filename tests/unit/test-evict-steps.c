@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -81,6 +82,25 @@ posix_fadvise (int of, off_t offset, off_t length, int advice)
   if (advice == POSIX_FADV_DONTNEED && (uint64_t) offset < first_dropped)
     first_dropped = offset;
   return posix_fadvise64 (of, offset, length, advice);
+}
+
+/* Windows that are dropped during the next queries.  The last one has the pages
+ * that are asked for.
+ */
+static unsigned drops_to_come, queries;
+
+int
+mincore (void *at, size_t length, unsigned char *in)
+{
+  const int r = syscall (SYS_mincore, at, length, in);
+
+  queries++;
+  if (drops_to_come > 0) {
+    ev->preserve.drops++;
+    if (--drops_to_come == 0)
+      posix_fadvise64 (fd, 0, 0, POSIX_FADV_DONTNEED);
+  }
+  return r;
 }
 
 static int
@@ -666,6 +686,44 @@ failed_ranges_are_newer_until_they_are_on_the_disk (void **state)
   assert_true (has_newer (WINDOW, 4 * WINDOW, WINDOW));
 }
 
+/* ---- which pages are another process's ---- */
+
+/* Have the query of which pages are resident be answered by mincore. */
+static void
+ask_with_drops (unsigned drops)
+{
+  pages.counts = COUNTS_BY_MINCORE;
+  bring_in (READ_FROM, 4096);
+  drops_to_come = drops;
+  queries = 0;
+  preserve_claim_locked (ev, READ_FROM, 4096);
+}
+
+/* A page that was dropped during the query is no other process's. */
+static void
+what_is_dropped_during_a_query_is_asked_again (void **state)
+{
+  if (!is_ordinary)
+    skip ();
+  ask_with_drops (0);
+  assert_int_equal (queries, 1);
+  assert_true (extent_set_overlaps (&ev->preserve.others, READ_FROM, 1));
+  ask_with_drops (1);
+  assert_int_equal (queries, 2);
+  assert_false (extent_set_overlaps (&ev->preserve.others, READ_FROM, 1));
+}
+
+/* Even if windows are dropped all the time, the request begins. */
+static void
+a_query_is_not_repeated_forever (void **state)
+{
+  if (!is_ordinary)
+    skip ();
+  ask_with_drops (1000);
+  assert_in_range (queries, 2, 100);
+  assert_true (extent_set_overlaps (&ev->preserve.others, READ_FROM, 1));
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 /* ---- writing beside drops ---- */
@@ -776,6 +834,8 @@ main (void)
     TEST (pages_that_stay_are_not_swept_again),
     TEST (what_is_newer_than_the_disk_is_known),
     TEST (failed_ranges_are_newer_until_they_are_on_the_disk),
+    TEST (what_is_dropped_during_a_query_is_asked_again),
+    TEST (a_query_is_not_repeated_forever),
     cmocka_unit_test_setup_teardown (a_writer_waits_while_its_page_is_swept,
                                      begin, end),
     cmocka_unit_test_setup_teardown (a_writer_waits_while_its_window_is_dropped,
