@@ -57,6 +57,32 @@ credit_is_granted_in_order (void **state)
   throttle_unlock (&t, &lock);
 }
 
+/* Two large writers have all slots.  The next one does not wait for the
+ * evictor.
+ */
+static void
+a_writer_that_leaves_makes_room (void **state)
+{
+  struct lock lock;
+  struct writer w;
+  struct throttle t;
+
+  lock_init (&lock);
+  throttle_init (&t, 1024 * MiB);
+  lock_take (&lock);
+  assert_true (throttle_try (&t, 64 * MiB));
+  assert_true (throttle_try (&t, 64 * MiB));
+  writer_begin (&w, &t, &lock, 64 * MiB);
+  assert_false (writer_is_granted (&w));
+  throttle_leave (&t, 64 * MiB);
+  assert_true (writer_is_granted (&w));
+  writer_end (&w);
+  throttle_leave (&t, 64 * MiB);
+  throttle_leave (&t, 64 * MiB);
+  throttle_free (&t);
+  throttle_unlock (&t, &lock);
+}
+
 static void
 on_signal (int nr)
 {
@@ -121,6 +147,25 @@ no_share_is_very_small (void **state)
   throttle_free (&t);
   throttle_set_limit (UINT64_MAX);
   assert_true (throttle_share (&t) == 16 * MiB);
+}
+
+/* The limit is shared by all busy disks, which does not count one that is gone.
+ */
+static void
+a_disk_that_is_gone_has_no_share (void **state)
+{
+  struct throttle t, gone;
+
+  throttle_set_limit (8 * MiB);
+  throttle_init (&t, 16 * MiB);
+  throttle_init (&gone, 16 * MiB);
+  throttle_set_busy (&t, true);
+  throttle_set_busy (&gone, true);
+  assert_true (throttle_share (&t) == 2 * MiB);
+  throttle_free (&gone);
+  assert_true (throttle_share (&t) == 4 * MiB);
+  throttle_free (&t);
+  throttle_set_limit (UINT64_MAX);
 }
 
 static void
@@ -248,9 +293,11 @@ main (void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test (credit_is_granted_in_order),
+    cmocka_unit_test (a_writer_that_leaves_makes_room),
     cmocka_unit_test (a_signal_is_no_credit),
     cmocka_unit_test (larger_than_the_ring_may_go_alone),
     cmocka_unit_test (no_share_is_very_small),
+    cmocka_unit_test (a_disk_that_is_gone_has_no_share),
     cmocka_unit_test (no_pace_up_to_half_full),
     cmocka_unit_test (no_pace_until_it_is_known),
     cmocka_unit_test (waits_grow_as_it_gets_fuller),
