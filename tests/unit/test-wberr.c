@@ -362,6 +362,59 @@ calls_take_turns_where_they_must (void **state)
   wberr_call_ends (&e, true);
 }
 
+/* Several connections may change the record at the same time. */
+static void *
+open_error_descriptor (void *arg)
+{
+  watch ();
+  return NULL;
+}
+
+static void *
+fail_a_flush (void *arg)
+{
+  assert_int_equal (flush (&a, EIO), EIO);
+  return NULL;
+}
+
+static void *
+flush_what_is_recorded (void *arg)
+{
+  assert_int_equal (flush (&b, 0), EIO);
+  return NULL;
+}
+
+/* Call "change" in a thread.  While the lock is held, nothing changes. */
+static void
+waits_for_the_lock (void *(*change) (void *) )
+{
+  const uint64_t latest = e.latest, reported = e.reported;
+  const int error_fd = e.fd;
+  pthread_t thread;
+
+  lock_take (&e.lock);
+  assert_int_equal (pthread_create (&thread, NULL, change, NULL), 0);
+  usleep (50000); /* in which it would change */
+  assert_int_equal (e.fd, error_fd);
+  assert_int_equal (e.latest, latest);
+  assert_int_equal (e.reported, reported);
+  lock_release (&e.lock);
+  pthread_join (thread, NULL);
+}
+
+static void
+the_record_changes_with_its_lock (void **state)
+{
+  waits_for_the_lock (open_error_descriptor);
+  assert_true (e.fd >= 0);
+  waits_for_the_lock (fail_a_flush);
+  assert_int_equal (wberr_unreported (&e), 0);
+  wberr_observed (&e, &a.reported, EIO);
+  assert_int_equal (wberr_unreported (&e), EIO);
+  waits_for_the_lock (flush_what_is_recorded);
+  assert_int_equal (wberr_unreported (&e), 0);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 int
@@ -385,6 +438,7 @@ main (void)
     TEST (calls_take_turns_where_they_must),
     TEST (a_flush_is_owed_what_fua_has_used_up),
     TEST (a_write_beside_a_fua_request_is_not_forgotten),
+    TEST (the_record_changes_with_its_lock),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);
