@@ -41,7 +41,20 @@ static struct wberr errors;
 static struct counters counters;
 static struct evictor *ev;
 
-static atomic_uint waits; /* of the thread */
+static atomic_uint waits;      /* of the thread */
+static atomic_long longest_ms; /* of its waits */
+
+/* A request arrives in the next wait of a few ms, which is a closer's. */
+static atomic_bool request_arrives;
+
+static long
+ms_from_now (const struct timespec *t)
+{
+  struct timespec now;
+
+  clock_gettime (CLOCK_MONOTONIC, &now);
+  return (t->tv_sec - now.tv_sec) * 1000 + (t->tv_nsec - now.tv_nsec) / 1000000;
+}
 
 static bool no_threads; /* for the evictor */
 
@@ -88,10 +101,19 @@ int
 __wrap_pthread_cond_clockwait (pthread_cond_t *cond, pthread_mutex_t *mutex,
                                clockid_t clock, const struct timespec *t)
 {
+  const long ms = ms_from_now (t);
+
   atomic_fetch_add (&waits, 1);
+  if (ms > longest_ms)
+    longest_ms = ms;
   pthread_mutex_unlock (mutex);
   usleep (10);
   pthread_mutex_lock (mutex);
+  if (ms < 25 && atomic_exchange (&request_arrives, false)) {
+    ev->lock.holder = pthread_self ();
+    evict_thread_use_locked (ev);
+    ev->lock.holder = 0;
+  }
   return ETIMEDOUT;
 }
 
@@ -125,6 +147,7 @@ begin (void **state)
   assert_non_null (ev);
   memset (&counters, 0, sizeof counters);
   waits = 0;
+  longest_ms = 0;
   no_threads = false;
   return 0;
 }
@@ -290,6 +313,94 @@ a_range_that_is_kept_after_a_retry_is_retried (void **state)
   assert_int_equal (ev->kept.failed.bytes, 0);
 }
 
+/* The client that arrived closes the disk later. */
+static void
+a_request_ends_the_wait_of_a_closer (void **state)
+{
+  void *map;
+
+  if (!can_count)
+    skip ();
+  map = mmap (NULL, FILE_SIZE, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+  assert_true (map != MAP_FAILED);
+  lock_take (&ev->lock);
+  assert_true (evict_thread_use_locked (ev));
+  request_arrives = true;
+  evict_thread_drain_locked (ev);
+  evictor_unlock (ev);
+  thread_ends ();
+  assert_false (request_arrives);
+  assert_true (longest_ms <= 50); /* a tick */
+  munmap (map, FILE_SIZE);
+}
+
+static bool
+has_writer_waiting (void)
+{
+  bool has_one;
+
+  lock_take (&ev->lock);
+  has_one = !STAILQ_EMPTY (&ev->throttle.waiting);
+  evictor_unlock (ev);
+  return has_one;
+}
+
+static void *
+write_page (void *arg)
+{
+  struct evictor_write w;
+
+  evictor_write_begins (ev, &w, 0, 4096);
+  evictor_write_ends (ev, &w, 4096);
+  return NULL;
+}
+
+/* Other writes have used all the credit. */
+static void
+a_writer_that_waits_is_counted (void **state)
+{
+  pthread_t writer;
+
+  write_page (NULL);
+  assert_int_equal (counters.waits[STATS_HELD_BACK].nr, 0);
+  lock_take (&ev->lock);
+  throttle_charge (&ev->throttle, 16 * WINDOW);
+  evictor_unlock (ev);
+  assert_int_equal (pthread_create (&writer, NULL, write_page, NULL), 0);
+  while (!has_writer_waiting ())
+    usleep (100);
+  lock_take (&ev->lock);
+  throttle_return (&ev->throttle, 16 * WINDOW);
+  evictor_unlock (ev);
+  pthread_join (writer, NULL);
+  assert_int_equal (counters.waits[STATS_HELD_BACK].nr, 1);
+}
+
+/* Without a thread nobody else would drop it. */
+static void
+requests_evict_what_they_have_used (void **state)
+{
+  struct extent_set ours;
+  char data[4096];
+
+  no_threads = true;
+  evictor_read (ev, 0, WINDOW);
+  assert_true (ring_is_empty (&ev->reads));
+  assert_int_equal (counters.nr[STATS_WINDOWS], 1);
+  write_page (NULL);
+  assert_true (ring_is_empty (&ev->writes));
+  assert_int_equal (counters.nr[STATS_WINDOWS], 2);
+  if (!can_count)
+    skip ();
+  posix_fadvise64 (fd, 0, 0, POSIX_FADV_DONTNEED);
+  ev->config.preserve = true;
+  evictor_read_begins (ev, &ours, 0, sizeof data);
+  assert_int_equal (pread (fd, data, sizeof data, 0), sizeof data);
+  assert_true (evictor_read_ends (ev, &ours));
+  assert_true (ring_is_empty (&ev->reads));
+  assert_int_equal (counters.nr[STATS_WINDOWS], 3);
+}
+
 static void *
 read_window (void *offset)
 {
@@ -305,6 +416,7 @@ one_request_evicts_at_a_time (void **state)
 {
   uint64_t offsets[2] = { 0, WINDOW };
   pthread_t readers[2];
+  struct timespec limit;
 
   sem_init (&drop_begun, 0, 0);
   sem_init (&drop_may_end, 0, 0);
@@ -313,7 +425,9 @@ one_request_evicts_at_a_time (void **state)
   drops_wait = true;
   assert_int_equal (
     __real_pthread_create (&readers[0], NULL, read_window, &offsets[0]), 0);
-  sem_wait (&drop_begun);
+  clock_gettime (CLOCK_REALTIME, &limit);
+  limit.tv_sec += 10;
+  assert_int_equal (sem_timedwait (&drop_begun, &limit), 0);
   assert_int_equal (thread_state (), REQUEST_RUNS);
   assert_int_equal (
     __real_pthread_create (&readers[1], NULL, read_window, &offsets[1]), 0);
@@ -342,6 +456,9 @@ main (void)
     TEST (pages_that_stay_are_tried_a_few_times),
     TEST (a_closer_does_not_wait_forever),
     TEST (a_range_that_is_kept_after_a_retry_is_retried),
+    TEST (a_request_ends_the_wait_of_a_closer),
+    TEST (a_writer_that_waits_is_counted),
+    TEST (requests_evict_what_they_have_used),
     TEST (one_request_evicts_at_a_time),
   };
 
