@@ -114,6 +114,9 @@ pages_that_a_request_left_out_are_in_part (void **state)
   ring_init (&r, MiB);
   ring_add (&r, 8 * PAGE, 8 * PAGE, 0);
   w = ring_pin (&r);
+  assert_int_equal (ring_unpin (&r, w, 8 * PAGE, 8 * PAGE, 8 * PAGE), 0);
+  assert_int_equal (w->partial.nr, 0);
+  w = ring_pin (&r);
   assert_int_equal (ring_unpin (&r, w, 8 * PAGE, 8 * PAGE, 2 * PAGE + 512), 0);
   assert_int_equal (w->pins, 0);
   assert_int_equal (w->partial.nr, 1);
