@@ -66,8 +66,12 @@ static bool is_ordinary;
 /* errno value with which fdatasync(2) fails, or 0. */
 static int sync_error;
 
-/* Where the evictor has dropped pages first since it was reset. */
-static uint64_t first_dropped;
+/* Where the evictor has dropped pages since it was reset: first, and last. */
+static uint64_t first_dropped, last_dropped;
+static unsigned drop_calls;
+
+/* How many of the next calls of sync_file_range(2) succeed before one fails. */
+static int until_range_error;
 
 int
 fdatasync (int of)
@@ -79,9 +83,23 @@ fdatasync (int of)
 int
 posix_fadvise (int of, off_t offset, off_t length, int advice)
 {
-  if (advice == POSIX_FADV_DONTNEED && (uint64_t) offset < first_dropped)
-    first_dropped = offset;
+  if (advice == POSIX_FADV_DONTNEED) {
+    if ((uint64_t) offset < first_dropped)
+      first_dropped = offset;
+    last_dropped = offset;
+    drop_calls++;
+  }
   return posix_fadvise64 (of, offset, length, advice);
+}
+
+int
+sync_file_range (int of, off_t offset, off_t count, unsigned flags)
+{
+  if (until_range_error > 0 && --until_range_error == 0) {
+    errno = EIO;
+    return -1;
+  }
+  return syscall (SYS_sync_file_range, of, offset, count, flags);
 }
 
 /* Windows that are dropped during the next queries.  The last one has the pages
@@ -468,6 +486,77 @@ a_long_read_is_dropped_with_its_first_folio (void **state)
   assert_int_equal (first_dropped, middle);
 }
 
+/* So do all that a window has. */
+static void
+all_long_reads_are_dropped_with_their_first_folio (void **state)
+{
+  const uint64_t middle = READ_FROM + LARGEST_FOLIO / 2;
+
+  evict_add_read_locked (ev, middle, STREAM_EXTENT);
+  evict_add_read_locked (ev, middle + 8 * LARGEST_FOLIO, STREAM_EXTENT);
+  assert_int_equal (ring_filling (&ev->reads)->set.nr, 2);
+  ring_seal (&ev->reads);
+  evict_read_locked (ev);
+  assert_int_equal (first_dropped, READ_FROM);
+  assert_int_equal (last_dropped, READ_FROM + 8 * LARGEST_FOLIO);
+}
+
+/* Garbage in what later calls do not initialize. */
+static void __attribute__ ((noinline)) dirty_stack (void)
+{
+  volatile unsigned char garbage[16 * KiB];
+  size_t i;
+
+  for (i = 0; i < sizeof garbage; i++)
+    garbage[i] = 0xa5;
+}
+
+/* The call that starts many extents also starts the pages between them, which
+ * another window waits for.
+ */
+static void
+only_pages_of_the_window_are_in_flight (void **state)
+{
+  static const char data[3 * 4096];
+
+  if (!counts () || !pages.by_range)
+    skip ();
+  assert_int_equal (pwrite (fd, data, sizeof data, 0), sizeof data);
+  write_to (0, 4096);
+  write_to (8192, 4096);
+  throttle_charge (&ev->throttle, 8192);
+  ring_seal (&ev->writes);
+  dirty_stack ();
+  assert_int_equal (evict_next_step_locked (ev), START_PIECE);
+  assert_true (evict_step_locked (ev));
+  assert_int_equal (ev->flight.bytes, 8192);
+  evict_rings_locked (ev);
+}
+
+/* Whichever extent of a window it is that fails. */
+static void
+an_error_of_one_extent_is_returned (void **state)
+{
+  struct extent_set set;
+  uint64_t pos, bytes;
+  int nth;
+
+  if (!counts () || !pages.by_range)
+    skip ();
+  extent_set_init (&set, SIZE_MAX);
+  assert_int_equal (extent_set_add (&set, 0, 4096), 0);
+  assert_int_equal (extent_set_add (&set, 8192, 4096), 0);
+  for (nth = 0; nth <= 2; nth++) {
+    pos = 0;
+    until_range_error = nth;
+    assert_int_equal (writeback_wait (&ev->wb, &set, &pos, &bytes),
+                      nth > 0 ? EIO : 0);
+    assert_int_equal (until_range_error, 0);
+    assert_int_equal (bytes, 8192);
+  }
+  extent_set_free (&set);
+}
+
 /* ---- without memory ---- */
 
 static void
@@ -568,6 +657,50 @@ windows_and_readahead_may_be_resident (void **state)
   ev->readers = 0;
   sweep_if_needed_locked (ev);
   assert_true (sweep_goes_on (&ev->sweep));
+  sweep_end (&ev->sweep);
+}
+
+/* So may requests in progress, writes, and what has failed. */
+static void
+what_is_in_use_may_be_resident (void **state)
+{
+  const uint64_t more = 2 * WINDOW;
+
+  if (!counts ())
+    skip ();
+  bring_in (READ_FROM, 4 * WINDOW);
+  evictor_reading (ev, more);
+  sweep_if_needed_locked (ev);
+  evictor_reading (ev, -(int64_t) more);
+  assert_false (sweep_goes_on (&ev->sweep));
+  throttle_charge (&ev->throttle, more);
+  sweep_if_needed_locked (ev);
+  throttle_return (&ev->throttle, more);
+  assert_false (sweep_goes_on (&ev->sweep));
+  assert_int_equal (extent_set_add (&ev->kept.failed, 0, more), 0);
+  sweep_if_needed_locked (ev);
+  extent_set_clear (&ev->kept.failed);
+  assert_false (sweep_goes_on (&ev->sweep));
+  sweep_if_needed_locked (ev);
+  assert_true (sweep_goes_on (&ev->sweep));
+}
+
+/* Writers wait for a piece, so it must not take many calls. */
+static void
+a_piece_takes_few_calls (void **state)
+{
+  const unsigned extents = 100;
+  unsigned i;
+
+  for (i = 0; i < extents; i++)
+    write_to ((2 * i + 1) * 4096, 4096);
+  throttle_charge (&ev->throttle, extents * 4096);
+  sweep_begin (ev);
+  drop_calls = 0;
+  assert_true (sweep_piece_locked (ev));
+  assert_in_range (drop_calls, 1, 33);
+  assert_int_equal (ev->sweep.pos, drop_calls * 8192);
+  sweep_end (&ev->sweep);
 }
 
 static void
@@ -626,6 +759,27 @@ pages_that_stay_are_not_swept_again (void **state)
     sweep_if_needed_locked (ev);
   assert_int_equal (n, 255); /* 256 counts, with the first */
   munmap (map, bytes);
+}
+
+/* When the disk is emptied, other processes may have unmapped them. */
+static void
+pages_that_stayed_are_dropped_with_all_others (void **state)
+{
+  const uint64_t bytes = WINDOWS * WINDOW;
+
+  if (!counts ())
+    skip ();
+  ev->unevictable = bytes;
+  bring_in (READ_FROM, bytes);
+  sweep_if_needed_locked (ev);
+  assert_false (sweep_goes_on (&ev->sweep));
+  evict_rings_locked (ev);
+  while (sweep_piece_locked (ev))
+    ;
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
+  bring_in (READ_FROM, bytes);
+  sweep_if_needed_locked (ev);
+  assert_true (sweep_goes_on (&ev->sweep));
 }
 
 /* ---- what is newer than the disk ---- */
@@ -825,13 +979,19 @@ main (void)
     TEST (a_long_read_is_recorded_as_a_whole),
     TEST (what_is_read_again_is_in_a_window),
     TEST (a_long_read_is_dropped_with_its_first_folio),
+    TEST (all_long_reads_are_dropped_with_their_first_folio),
+    TEST (only_pages_of_the_window_are_in_flight),
+    TEST (an_error_of_one_extent_is_returned),
     TEST (unrecorded_writes_are_synced),
     TEST (unrecorded_writes_that_failed_stay),
     TEST (they_stay_while_something_is_being_written),
     TEST (much_that_is_in_no_window_is_swept),
     TEST (windows_and_readahead_may_be_resident),
+    TEST (what_is_in_use_may_be_resident),
+    TEST (a_piece_takes_few_calls),
     TEST (a_sweep_leaves_readahead),
     TEST (pages_that_stay_are_not_swept_again),
+    TEST (pages_that_stayed_are_dropped_with_all_others),
     TEST (what_is_newer_than_the_disk_is_known),
     TEST (failed_ranges_are_newer_until_they_are_on_the_disk),
     TEST (what_is_dropped_during_a_query_is_asked_again),
