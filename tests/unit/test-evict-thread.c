@@ -401,6 +401,48 @@ requests_evict_what_they_have_used (void **state)
   assert_int_equal (counters.nr[STATS_WINDOWS], 3);
 }
 
+/* Whether the thread was woken since the last call. */
+static bool
+was_woken (void)
+{
+  const bool woken = ev->wake_pending;
+
+  ev->wake_pending = false;
+  return woken;
+}
+
+/* It would find the work at the next tick, 50 ms later. */
+static void
+the_thread_is_woken_when_there_is_work (void **state)
+{
+  struct evictor_write first, second;
+
+  ev->thread_state = THREAD_RUNS; /* nobody else resets wake_pending */
+  evictor_read (ev, 0, 4096);
+  assert_false (was_woken ());
+  evictor_read (ev, 0, WINDOW);
+  assert_true (was_woken ());
+  evictor_count_soon (ev);
+  assert_true (was_woken ());
+  assert_int_equal (ev->bytes_to_count, 0);
+  evictor_flush_ends (ev, evictor_flush_begins (ev));
+  assert_false (was_woken ());
+
+  evictor_write_begins (ev, &first, 0, 4096);
+  evictor_write_begins (ev, &second, WINDOW, 4096);
+  evictor_write_ends (ev, &second, 4096);
+  assert_false (was_woken ());
+  evictor_write_begins (ev, &second, 2 * WINDOW, WINDOW - 4096);
+  assert_true (was_woken ()); /* the first window is full */
+  evictor_write_ends (ev, &second, WINDOW - 4096);
+  assert_false (was_woken ()); /* and still being written */
+  evictor_write_ends (ev, &first, 4096);
+  assert_true (was_woken ());
+  evictor_flush_ends (ev, evictor_flush_begins (ev));
+  assert_true (was_woken ());
+  ev->thread_state = NO_THREAD;
+}
+
 static void *
 read_window (void *offset)
 {
@@ -458,6 +500,7 @@ main (void)
     TEST (a_range_that_is_kept_after_a_retry_is_retried),
     TEST (a_request_ends_the_wait_of_a_closer),
     TEST (a_writer_that_waits_is_counted),
+    TEST (the_thread_is_woken_when_there_is_work),
     TEST (requests_evict_what_they_have_used),
     TEST (one_request_evicts_at_a_time),
   };
