@@ -234,6 +234,24 @@ what_is_not_waited_for_is_not_measured (void **state)
   assert_true (t.flight.limit >= before / 2 && t.flight.limit <= before * 2);
 }
 
+/* Pieces that end after a pause were started before it, so the disk had less
+ * and less to do.
+ */
+static void
+the_end_of_a_burst_is_not_measured (void **state)
+{
+  struct thread t;
+  unsigned i;
+
+  begin (&t, 1500 * MB_PER_S, 100 * US);
+  for (i = 0; i < MOST / FLIGHT_PIECE; i++)
+    start (&t);
+  flight_pauses (&t.flight);
+  while (t.nr > 0)
+    wait_for_oldest (&t);
+  assert_int_equal (flight_rate (&t.flight), 0);
+}
+
 /* The lowest latency is that of the disk alone; a higher one has waited for
  * other processes.
  */
@@ -267,6 +285,7 @@ main (void)
     cmocka_unit_test (a_stall_is_forgotten),
     cmocka_unit_test (a_change_of_speed_is_followed),
     cmocka_unit_test (a_slow_client_is_not_measured),
+    cmocka_unit_test (the_end_of_a_burst_is_not_measured),
     cmocka_unit_test (the_lowest_latency_counts),
   };
 
