@@ -35,6 +35,8 @@ static int open_error, read_error;
 static bool no_memory;
 static uint64_t file_size;
 static int closed, advised, allocated;
+static char *buffer; /* the last buffer that was allocated */
+static size_t buffer_size;
 
 static int
 fake_statx (int fd, const char *name, int flags, unsigned mask,
@@ -72,6 +74,12 @@ fake_pread (int fd, void *buf, size_t count, off_t offset)
   assert_int_equal ((uintptr_t) buf % memory_align, 0);
   assert_int_equal (offset % offset_align, 0);
   assert_int_equal (count % offset_align, 0);
+  if (allocated > 0) { /* all pages that are read into are in memory */
+    assert_ptr_equal (buf, buffer);
+    assert_true (count <= buffer_size);
+    for (i = 0; i < count; i++)
+      assert_int_equal (buffer[i], 0);
+  }
   errno = read_error;
   if (read_error)
     return -1;
@@ -89,7 +97,11 @@ fake_aligned_alloc (size_t align, size_t length)
   if (no_memory)
     return NULL;
   allocated++;
-  return aligned_alloc (align, length);
+  buffer = aligned_alloc (align, length);
+  buffer_size = length;
+  assert_non_null (buffer);
+  memset (buffer, 0xa5, length);
+  return buffer;
 }
 
 static void
