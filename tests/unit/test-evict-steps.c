@@ -67,8 +67,11 @@ static bool is_ordinary;
 static int sync_error;
 
 /* Where the evictor has dropped pages since it was reset: first, and last. */
-static uint64_t first_dropped, last_dropped;
+static uint64_t first_dropped, last_dropped, last_dropped_end;
 static unsigned drop_calls;
+
+/* The end of the range that was last waited for. */
+static uint64_t waited_to;
 
 /* How many of the next calls of sync_file_range(2) succeed before one fails. */
 static int until_range_error;
@@ -87,6 +90,7 @@ posix_fadvise (int of, off_t offset, off_t length, int advice)
     if ((uint64_t) offset < first_dropped)
       first_dropped = offset;
     last_dropped = offset;
+    last_dropped_end = offset + length;
     drop_calls++;
   }
   return posix_fadvise64 (of, offset, length, advice);
@@ -95,6 +99,8 @@ posix_fadvise (int of, off_t offset, off_t length, int advice)
 int
 sync_file_range (int of, off_t offset, off_t count, unsigned flags)
 {
+  if (flags == SYNC_FILE_RANGE_WAIT_BEFORE)
+    waited_to = offset + count;
   if (until_range_error > 0 && --until_range_error == 0) {
     errno = EIO;
     return -1;
@@ -592,6 +598,65 @@ they_stay_while_something_is_being_written (void **state)
   throttle_charge (&ev->throttle, 4096);
 }
 
+/* From now on a set has no room for one more extent. */
+static void
+fill_up (struct extent_set *s)
+{
+  s->max = s->allocated = s->nr;
+}
+
+/* There is no memory to take the middle out of a window: all of it is waited
+ * for.  What cannot be recorded is not dropped.
+ */
+static void
+a_window_that_cannot_be_cut_is_waited_for (void **state)
+{
+  struct window *w;
+
+  if (!pages.by_range)
+    skip ();
+  w = pin (0, 3 * 4096);
+  throttle_charge (&ev->throttle, 4 * 4096);
+  assert_int_equal (ring_unpin (&ev->writes, w, 0, 3 * 4096, 3 * 4096), 0);
+  ring_seal (&ev->writes);
+  write_to (4096, 4096);
+  fill_up (&w->set);
+  waited_to = 0;
+  drop_calls = 0;
+  while (ring_oldest (&ev->writes))
+    assert_true (evict_step_locked (ev));
+  assert_int_equal (waited_to, 3 * 4096);
+  assert_int_equal (drop_calls, 1);
+  assert_int_equal (last_dropped_end, 4096);
+  evict_rings_locked (ev);
+}
+
+/* Nor out of a failed range: all of it stays. */
+static void
+a_failed_range_that_cannot_be_cut_stays (void **state)
+{
+  assert_int_equal (extent_set_add (&ev->kept.failed, 0, 3 * 4096), 0);
+  fill_up (&ev->kept.failed);
+  write_to (4096, 4096);
+  throttle_charge (&ev->throttle, 4096);
+  evict_rings_locked (ev);
+  assert_int_equal (ev->kept.failed.bytes, 3 * 4096);
+}
+
+static void
+that_nothing_is_dropped_is_logged_once (void **state)
+{
+  int i;
+
+  ev->kept.overflowed = true;
+  errors_told = 0;
+  for (i = 0; i < 3; i++) {
+    evict_add_read_locked (ev, READ_FROM, 4096);
+    evict_rings_locked (ev);
+  }
+  assert_int_equal (errors_told, 1);
+}
+
 /* ---- sweeps ---- */
 
 static unsigned
@@ -867,6 +932,23 @@ what_is_dropped_during_a_query_is_asked_again (void **state)
   assert_false (extent_set_overlaps (&ev->preserve.others, READ_FROM, 1));
 }
 
+/* There is no memory to take the middle out of another process's pages. */
+static void
+others_that_cannot_be_cut_stay (void **state)
+{
+  const struct extent_set *others = &ev->preserve.others;
+
+  if (!is_ordinary)
+    skip ();
+  bring_in (READ_FROM, 3 * 4096);
+  preserve_claim_locked (ev, READ_FROM, 3 * 4096);
+  assert_int_equal (others->bytes, 3 * 4096);
+  fill_up (&ev->preserve.others);
+  posix_fadvise64 (fd, 0, 0, POSIX_FADV_DONTNEED);
+  preserve_claim_locked (ev, READ_FROM + 4096, 4096);
+  assert_int_equal (others->bytes, 3 * 4096);
+}
+
 /* Even if windows are dropped all the time, the request begins. */
 static void
 a_query_is_not_repeated_forever (void **state)
@@ -985,6 +1067,9 @@ main (void)
     TEST (unrecorded_writes_are_synced),
     TEST (unrecorded_writes_that_failed_stay),
     TEST (they_stay_while_something_is_being_written),
+    TEST (a_window_that_cannot_be_cut_is_waited_for),
+    TEST (a_failed_range_that_cannot_be_cut_stays),
+    TEST (that_nothing_is_dropped_is_logged_once),
     TEST (much_that_is_in_no_window_is_swept),
     TEST (windows_and_readahead_may_be_resident),
     TEST (what_is_in_use_may_be_resident),
@@ -996,6 +1081,7 @@ main (void)
     TEST (failed_ranges_are_newer_until_they_are_on_the_disk),
     TEST (what_is_dropped_during_a_query_is_asked_again),
     TEST (a_query_is_not_repeated_forever),
+    TEST (others_that_cannot_be_cut_stay),
     cmocka_unit_test_setup_teardown (a_writer_waits_while_its_page_is_swept,
                                      begin, end),
     cmocka_unit_test_setup_teardown (a_writer_waits_while_its_window_is_dropped,
