@@ -76,6 +76,21 @@ static uint64_t waited_to;
 /* How many of the next calls of sync_file_range(2) succeed before one fails. */
 static int until_range_error;
 
+/* The next realloc of the evictor fails. */
+static bool realloc_fails;
+
+void *__real_realloc (void *p, size_t n);
+void *__wrap_realloc (void *p, size_t n);
+
+void *
+__wrap_realloc (void *p, size_t n)
+{
+  const bool fails = realloc_fails;
+
+  realloc_fails = false;
+  return fails ? NULL : __real_realloc (p, n);
+}
+
 int
 fdatasync (int of)
 {
@@ -643,6 +658,29 @@ a_failed_range_that_cannot_be_cut_stays (void **state)
   assert_int_equal (ev->kept.failed.bytes, 3 * 4096);
 }
 
+/* There is no memory to remember all of a window.  That is needed only if its
+ * writeback fails.
+ */
+static void
+a_window_that_cannot_be_copied (void **state)
+{
+  int failed;
+
+  for (failed = 0; failed <= 1; failed++) {
+    write_to (0, 4096);
+    throttle_charge (&ev->throttle, 4096);
+    ring_seal (&ev->writes);
+    assert_true (evict_step_locked (ev)); /* starts it */
+    if (failed)
+      wberr_observed (&errors, &ev->wb.seen, EIO);
+    realloc_fails = true;
+    assert_true (evict_step_locked (ev));
+    assert_false (realloc_fails);
+    assert_true (ring_is_empty (&ev->writes));
+    assert_int_equal (kept_all (&ev->kept), failed);
+  }
+}
+
 static void
 that_nothing_is_dropped_is_logged_once (void **state)
 {
@@ -1069,6 +1107,7 @@ main (void)
     TEST (they_stay_while_something_is_being_written),
     TEST (a_window_that_cannot_be_cut_is_waited_for),
     TEST (a_failed_range_that_cannot_be_cut_stays),
+    TEST (a_window_that_cannot_be_copied),
     TEST (that_nothing_is_dropped_is_logged_once),
     TEST (much_that_is_in_no_window_is_swept),
     TEST (windows_and_readahead_may_be_resident),
