@@ -138,6 +138,18 @@ __wrap_pthread_cond_clockwait (pthread_cond_t *cond, pthread_mutex_t *mutex,
   return ETIMEDOUT;
 }
 
+static atomic_uint signals; /* of conditions */
+
+int __real_pthread_cond_signal (pthread_cond_t *cond);
+int __wrap_pthread_cond_signal (pthread_cond_t *cond);
+
+int
+__wrap_pthread_cond_signal (pthread_cond_t *cond)
+{
+  atomic_fetch_add (&signals, 1);
+  return __real_pthread_cond_signal (cond);
+}
+
 static int
 begin (void **state)
 {
@@ -499,13 +511,17 @@ the_share_of_an_idle_disk_is_used (void **state)
   throttle_set_limit (UINT64_MAX);
 }
 
-/* Whether the thread was woken since the last call. */
+/* Whether the thread was woken since the last call: it waits for a signal, or
+ * has not waited yet.
+ */
 static bool
 was_woken (void)
 {
   const bool woken = ev->wake_pending;
 
+  assert_int_equal (signals, woken ? 1 : 0);
   ev->wake_pending = false;
+  signals = 0;
   return woken;
 }
 
@@ -516,6 +532,7 @@ the_thread_is_woken_when_there_is_work (void **state)
   struct evictor_write first, second;
 
   ev->thread_state = THREAD_RUNS; /* nobody else resets wake_pending */
+  signals = 0;
   evictor_read (ev, 0, 4096);
   assert_false (was_woken ());
   evictor_read (ev, 0, WINDOW);
