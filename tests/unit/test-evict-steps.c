@@ -838,6 +838,32 @@ a_sweep_leaves_readahead (void **state)
   ev->readers = 0;
 }
 
+/* Around extents of at least STREAM_EXTENT, as readers in sequence leave them.
+ */
+static void
+readahead_of_a_short_stream_stays (void **state)
+{
+  const uint64_t end = READ_FROM + STREAM_EXTENT;
+
+  if (!counts ())
+    skip ();
+  ev->readers = 1;
+  ev->config.read_ahead = WINDOW / 2;
+  bring_in (READ_FROM, 2 * WINDOW);
+  evict_add_read_locked (ev, READ_FROM, STREAM_EXTENT - 4096);
+  sweep_begin (ev);
+  while (sweep_goes_on (&ev->sweep))
+    sweep_turn_locked (ev);
+  assert_int_equal (resident (end, WINDOW), 0);
+  bring_in (READ_FROM, 2 * WINDOW);
+  evict_add_read_locked (ev, end - 4096, 4096);
+  sweep_begin (ev);
+  while (sweep_goes_on (&ev->sweep))
+    sweep_turn_locked (ev);
+  assert_int_equal (resident (end, WINDOW), WINDOW / 4096);
+  ev->readers = 0;
+}
+
 /* Pages that another process maps stay.  They are swept again only after many
  * counts.
  */
@@ -1114,6 +1140,7 @@ main (void)
     TEST (what_is_in_use_may_be_resident),
     TEST (a_piece_takes_few_calls),
     TEST (a_sweep_leaves_readahead),
+    TEST (readahead_of_a_short_stream_stays),
     TEST (pages_that_stay_are_not_swept_again),
     TEST (pages_that_stayed_are_dropped_with_all_others),
     TEST (what_is_newer_than_the_disk_is_known),
