@@ -83,6 +83,24 @@ a_writer_that_leaves_makes_room (void **state)
   throttle_unlock (&t, &lock);
 }
 
+/* A small write counts as 16 KiB, and each CPU has 128 KiB. */
+static void
+small_writers_have_eight_slots_for_each_cpu (void **state)
+{
+  struct throttle t;
+  long n, i;
+
+  throttle_init (&t, 1024 * MiB);
+  for (n = 0; throttle_try (&t, 4096); n++)
+    ;
+  assert_int_equal (n, 8 * sysconf (_SC_NPROCESSORS_ONLN));
+  for (i = 0; i < n; i++)
+    throttle_leave (&t, 4096);
+  assert_int_equal (t.writers, 0);
+  assert_int_equal (t.writing, 0);
+  throttle_free (&t);
+}
+
 static void
 on_signal (int nr)
 {
@@ -294,6 +312,7 @@ main (void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test (credit_is_granted_in_order),
     cmocka_unit_test (a_writer_that_leaves_makes_room),
+    cmocka_unit_test (small_writers_have_eight_slots_for_each_cpu),
     cmocka_unit_test (a_signal_is_no_credit),
     cmocka_unit_test (larger_than_the_ring_may_go_alone),
     cmocka_unit_test (no_share_is_very_small),
