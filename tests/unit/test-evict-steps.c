@@ -73,8 +73,15 @@ static unsigned drop_calls;
 /* The end of the range that was last waited for. */
 static uint64_t waited_to;
 
-/* How many of the next calls of sync_file_range(2) succeed before one fails. */
+/* Which of the next calls of sync_file_range(2) fails with "range_error", or 0;
+ * how many have started writeback.
+ */
 static int until_range_error;
+static int range_error;
+static unsigned start_calls;
+
+/* A drop takes longer than a quick piece of a sweep. */
+static bool drops_are_slow;
 
 /* The next realloc of the evictor fails. */
 static bool realloc_fails;
@@ -107,6 +114,8 @@ posix_fadvise (int of, off_t offset, off_t length, int advice)
     last_dropped = offset;
     last_dropped_end = offset + length;
     drop_calls++;
+    if (drops_are_slow)
+      usleep (1000);
   }
   return posix_fadvise64 (of, offset, length, advice);
 }
@@ -114,10 +123,11 @@ posix_fadvise (int of, off_t offset, off_t length, int advice)
 int
 sync_file_range (int of, off_t offset, off_t count, unsigned flags)
 {
+  start_calls += flags == SYNC_FILE_RANGE_WRITE;
   if (flags == SYNC_FILE_RANGE_WAIT_BEFORE)
     waited_to = offset + count;
   if (until_range_error > 0 && --until_range_error == 0) {
-    errno = EIO;
+    errno = range_error;
     return -1;
   }
   return syscall (SYS_sync_file_range, of, offset, count, flags);
@@ -465,6 +475,21 @@ what_was_started_is_in_flight (void **state)
   assert_int_equal (ev->flight.bytes, 0);
 }
 
+/* Half of the ring stays in use. */
+static void
+reads_of_up_to_half_a_ring_stay (void **state)
+{
+  const uint64_t half = WINDOWS / 2 * WINDOW;
+
+  evict_add_read_locked (ev, READ_FROM, half);
+  ev->bytes_to_count = WINDOW;
+  assert_int_equal (evict_next_step_locked (ev), NOTHING);
+  evict_add_read_locked (ev, READ_FROM + half, WINDOW / 2);
+  ring_seal (&ev->reads);
+  ev->bytes_to_count = WINDOW;
+  assert_int_equal (evict_next_step_locked (ev), EVICT_READ);
+}
+
 static void
 a_long_read_is_recorded_as_a_whole (void **state)
 {
@@ -554,6 +579,78 @@ only_pages_of_the_window_are_in_flight (void **state)
   evict_rings_locked (ev);
 }
 
+/* A window of "extents" pages, of which one piece is started. */
+static void
+start_window (unsigned extents)
+{
+  unsigned i;
+
+  for (i = 0; i < extents; i++)
+    write_to (i * 8192, 4096);
+  throttle_charge (&ev->throttle, extents * 4096);
+  ring_seal (&ev->writes);
+  start_calls = 0;
+  assert_int_equal (evict_next_step_locked (ev), START_PIECE);
+  assert_true (evict_step_locked (ev));
+}
+
+/* A call for each extent, or one call over many. */
+static void
+a_piece_is_started_by_few_calls (void **state)
+{
+  if (!counts () || !pages.by_range)
+    skip ();
+  start_window (4);
+  assert_int_equal (start_calls, 4);
+  evict_rings_locked (ev);
+  start_window (5);
+  assert_int_equal (start_calls, 1);
+  evict_rings_locked (ev);
+  start_window (32);
+  assert_int_not_equal (evict_next_step_locked (ev), START_PIECE);
+  evict_rings_locked (ev);
+  start_window (33); /* two pieces, so that writers get credit steadily */
+  assert_int_equal (ring_oldest (&ev->writes)->in_flight, 32 * 4096);
+  evict_rings_locked (ev);
+}
+
+/* The extents of a piece have no more bytes than FLIGHT_PIECE together. */
+static void
+a_piece_ends_within_an_extent (void **state)
+{
+  struct extent_set set;
+  uint64_t pos = 0;
+
+  extent_set_init (&set, SIZE_MAX);
+  assert_int_equal (extent_set_add (&set, 0, FLIGHT_PIECE * 3 / 4), 0);
+  assert_int_equal (extent_set_add (&set, MiB, FLIGHT_PIECE * 3 / 4), 0);
+  writeback_start (&ev->wb, &set, &pos);
+  assert_int_equal (pos, MiB + FLIGHT_PIECE / 4);
+  writeback_start (&ev->wb, &set, &pos);
+  assert_int_equal (pos, MiB + FLIGHT_PIECE * 3 / 4);
+  extent_set_free (&set);
+}
+
+/* The kernel may report lost data to the call that starts writeback alone. */
+static void
+an_error_at_the_start_is_recorded (void **state)
+{
+  if (!counts () || !pages.by_range)
+    skip ();
+  until_range_error = 1;
+  range_error = EAGAIN; /* nothing is lost */
+  start_window (1);
+  assert_int_equal (wberr_now (&errors), 0);
+  evict_rings_locked (ev);
+  until_range_error = 1;
+  range_error = EIO;
+  start_window (1);
+  assert_int_equal (wberr_unreported (&errors), EIO);
+  assert_int_equal (counters.nr[STATS_WRITEBACK_ERRORS], 1);
+  evict_rings_locked (ev);
+  assert_int_equal (ev->kept.failed.bytes, 4096);
+}
+
 /* Whichever extent of a window it is that fails. */
 static void
 an_error_of_one_extent_is_returned (void **state)
@@ -569,6 +666,7 @@ an_error_of_one_extent_is_returned (void **state)
   assert_int_equal (extent_set_add (&set, 8192, 4096), 0);
   for (nth = 0; nth <= 2; nth++) {
     pos = 0;
+    range_error = EIO;
     until_range_error = nth;
     assert_int_equal (writeback_wait (&ev->wb, &set, &pos, &bytes),
                       nth > 0 ? EIO : 0);
@@ -693,6 +791,22 @@ that_nothing_is_dropped_is_logged_once (void **state)
     evict_rings_locked (ev);
   }
   assert_int_equal (errors_told, 1);
+}
+
+/* After a sync pages are dropped again.  When that ends, it is logged again. */
+static void
+it_is_logged_again_later (void **state)
+{
+  int i;
+
+  errors_told = 0;
+  for (i = 1; i <= 2; i++) {
+    ev->kept.unrecorded = true;
+    evict_add_read_locked (ev, READ_FROM, 4096);
+    evict_rings_locked (ev);
+    assert_false (kept_all (&ev->kept));
+    assert_int_equal (errors_told, i);
+  }
 }
 
 /* ---- sweeps ---- */
@@ -835,6 +949,58 @@ a_sweep_leaves_readahead (void **state)
   assert_int_equal (resident (READ_FROM - WINDOW, WINDOW), all);
   assert_int_equal (resident (READ_FROM + 2 * WINDOW, WINDOW), all);
   assert_int_equal (resident (READ_FROM + 3 * WINDOW, WINDOW), 0);
+  ev->readers = 0;
+}
+
+/* A sweep of a file with nothing resident ends soon: pieces become longer, up
+ * to 1 GiB.  After a piece that took long they are short again.
+ */
+static void
+quick_pieces_become_longer (void **state)
+{
+  uint64_t longest = 0;
+  unsigned n = 0;
+
+  sweep_begin (ev);
+  do {
+    if (ev->sweep.length > longest)
+      longest = ev->sweep.length;
+    n++;
+  } while (sweep_piece_locked (ev));
+  assert_in_range (n, 5, FILE_SIZE / (8 * MiB) / 2);
+  assert_in_range (longest, 16 * MiB, 1024 * MiB);
+  sweep_begin (ev);
+  ev->sweep.length = 64 * MiB;
+  drops_are_slow = true;
+  assert_true (sweep_piece_locked (ev));
+  drops_are_slow = false;
+  assert_int_equal (ev->sweep.pos, 64 * MiB);
+  assert_int_equal (ev->sweep.length, 8 * MiB);
+  sweep_end (&ev->sweep);
+}
+
+/* Readers are at the ends of the two newest windows. */
+static void
+readahead_of_old_windows_is_swept (void **state)
+{
+  const uint64_t apart = 8 * WINDOW;
+  unsigned i;
+
+  if (!counts ())
+    skip ();
+  ev->readers = 1;
+  ev->config.read_ahead = WINDOW / 2;
+  for (i = 0; i < 3; i++) {
+    bring_in (READ_FROM + i * apart, 2 * WINDOW);
+    evict_add_read_locked (ev, READ_FROM + i * apart, WINDOW);
+  }
+  sweep_begin (ev);
+  while (sweep_goes_on (&ev->sweep))
+    sweep_turn_locked (ev);
+  assert_int_equal (resident (READ_FROM + WINDOW, WINDOW), 0);
+  for (i = 1; i < 3; i++)
+    assert_int_equal (resident (READ_FROM + i * apart + WINDOW, WINDOW),
+                      WINDOW / 4096);
   ev->readers = 0;
 }
 
@@ -996,6 +1162,53 @@ what_is_dropped_during_a_query_is_asked_again (void **state)
   assert_false (extent_set_overlaps (&ev->preserve.others, READ_FROM, 1));
 }
 
+/* Two clients read a page at once: none of them takes it for another process's.
+ */
+static void
+a_page_of_a_read_in_progress_is_the_plugins (void **state)
+{
+  struct extent_set first, second;
+
+  if (!counts ())
+    skip ();
+  ev->config.preserve = true;
+  ev->thread_state = THREAD_RUNS;
+  evictor_unlock (ev);
+  evictor_read_begins (ev, &first, READ_FROM, 4096);
+  bring_in (READ_FROM, 4096);
+  evictor_read_begins (ev, &second, READ_FROM, 4096);
+  assert_int_equal (second.bytes, 4096);
+  assert_true (evictor_read_ends (ev, &second));
+  assert_true (evictor_read_ends (ev, &first));
+  lock_take (&ev->lock);
+  ev->thread_state = NO_THREAD;
+  assert_int_equal (ev->reads.bytes, 4096);
+  assert_int_equal (ev->preserve.ours.bytes, 0);
+}
+
+/* As another process maps it, for example. */
+static void
+a_page_that_could_not_be_dropped_stays_the_plugins (void **state)
+{
+  void *map;
+
+  if (!counts ())
+    skip ();
+  ev->config.preserve = true;
+  bring_in (READ_FROM, 8192);
+  map = mmap (NULL, 4096, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, READ_FROM);
+  assert_true (map != MAP_FAILED);
+  evict_add_read_locked (ev, READ_FROM, 8192);
+  ring_seal (&ev->reads);
+  evict_read_locked (ev);
+  munmap (map, 4096);
+  assert_int_equal (ev->preserve.drops, 1);
+  assert_int_equal (ev->preserve.ours.bytes, 4096);
+  assert_true (extent_set_overlaps (&ev->preserve.ours, READ_FROM, 1));
+  evict_rings_locked (ev); /* drops it now */
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
+}
+
 /* There is no memory to take the middle out of another process's pages. */
 static void
 others_that_cannot_be_cut_stay (void **state)
@@ -1122,11 +1335,15 @@ main (void)
     TEST (little_that_was_flushed_goes_too),
     TEST (all_is_counted_and_given_back),
     TEST (what_was_started_is_in_flight),
+    TEST (reads_of_up_to_half_a_ring_stay),
     TEST (a_long_read_is_recorded_as_a_whole),
     TEST (what_is_read_again_is_in_a_window),
     TEST (a_long_read_is_dropped_with_its_first_folio),
     TEST (all_long_reads_are_dropped_with_their_first_folio),
     TEST (only_pages_of_the_window_are_in_flight),
+    TEST (a_piece_is_started_by_few_calls),
+    TEST (a_piece_ends_within_an_extent),
+    TEST (an_error_at_the_start_is_recorded),
     TEST (an_error_of_one_extent_is_returned),
     TEST (unrecorded_writes_are_synced),
     TEST (unrecorded_writes_that_failed_stay),
@@ -1135,11 +1352,14 @@ main (void)
     TEST (a_failed_range_that_cannot_be_cut_stays),
     TEST (a_window_that_cannot_be_copied),
     TEST (that_nothing_is_dropped_is_logged_once),
+    TEST (it_is_logged_again_later),
     TEST (much_that_is_in_no_window_is_swept),
     TEST (windows_and_readahead_may_be_resident),
     TEST (what_is_in_use_may_be_resident),
     TEST (a_piece_takes_few_calls),
     TEST (a_sweep_leaves_readahead),
+    TEST (quick_pieces_become_longer),
+    TEST (readahead_of_old_windows_is_swept),
     TEST (readahead_of_a_short_stream_stays),
     TEST (pages_that_stay_are_not_swept_again),
     TEST (pages_that_stayed_are_dropped_with_all_others),
@@ -1147,6 +1367,8 @@ main (void)
     TEST (failed_ranges_are_newer_until_they_are_on_the_disk),
     TEST (what_is_dropped_during_a_query_is_asked_again),
     TEST (a_query_is_not_repeated_forever),
+    TEST (a_page_of_a_read_in_progress_is_the_plugins),
+    TEST (a_page_that_could_not_be_dropped_stays_the_plugins),
     TEST (others_that_cannot_be_cut_stay),
     cmocka_unit_test_setup_teardown (a_writer_waits_while_its_page_is_swept,
                                      begin, end),
