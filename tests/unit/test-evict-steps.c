@@ -70,8 +70,8 @@ static int sync_error;
 static uint64_t first_dropped, last_dropped, last_dropped_end;
 static unsigned drop_calls;
 
-/* The end of the range that was last waited for. */
-static uint64_t waited_to;
+/* The end of the range that was last waited for, and the credit in use then. */
+static uint64_t waited_to, used_at_wait;
 
 /* Which of the next calls of sync_file_range(2) fails with "range_error", or 0;
  * how many have started writeback.
@@ -124,8 +124,10 @@ int
 sync_file_range (int of, off_t offset, off_t count, unsigned flags)
 {
   start_calls += flags == SYNC_FILE_RANGE_WRITE;
-  if (flags == SYNC_FILE_RANGE_WAIT_BEFORE)
+  if (flags == SYNC_FILE_RANGE_WAIT_BEFORE) {
     waited_to = offset + count;
+    used_at_wait = ev->throttle.used;
+  }
   if (until_range_error > 0 && --until_range_error == 0) {
     errno = range_error;
     return -1;
@@ -466,9 +468,14 @@ what_was_started_is_in_flight (void **state)
   assert_int_equal (evict_next_step_locked (ev), START_PIECE);
   assert_true (evict_step_locked (ev));
   assert_int_equal (ev->flight.bytes, pages.by_range ? WINDOW : 0);
+  assert_true (ev->throttle.worked_ns > 0);
   while (evict_step_locked (ev))
     ;
   assert_int_equal (ev->flight.bytes, 0);
+  if (pages.by_range)
+    assert_true (flight_latency (&ev->flight) > 0);
+  assert_true (ev->throttle.worked_bytes == WINDOW ||
+               ev->throttle.ns_per_byte > 0);
   pages.by_range = false;
   assert_true (write_window (0));
   assert_true (evict_step_locked (ev));
@@ -612,6 +619,68 @@ a_piece_is_started_by_few_calls (void **state)
   start_window (33); /* two pieces, so that writers get credit steadily */
   assert_int_equal (ring_oldest (&ev->writes)->in_flight, 32 * 4096);
   evict_rings_locked (ev);
+}
+
+/* Each piece returns its credit. */
+static void
+writers_get_credit_before_the_window_ends (void **state)
+{
+  if (!counts () || !pages.by_range)
+    skip ();
+  start_window (33);
+  assert_int_equal (ev->throttle.used, 33 * 4096);
+  evict_rings_locked (ev);
+  assert_int_equal (used_at_wait, 4096); /* for the last extent */
+  assert_int_equal (ev->throttle.used, 0);
+}
+
+/* Nothing waits for what was started and then written again, until its newer
+ * window is started.
+ */
+static void
+what_is_written_again_is_not_in_flight (void **state)
+{
+  if (!counts () || !pages.by_range)
+    skip ();
+  start_window (1);
+  assert_int_equal (ev->flight.bytes, 4096);
+  write_to (0, 4096);
+  throttle_charge (&ev->throttle, 4096);
+  assert_int_equal (evict_next_step_locked (ev), EVICT_WRITTEN);
+  assert_true (evict_step_locked (ev));
+  assert_int_equal (ev->flight.bytes, 0);
+  evict_rings_locked (ev);
+}
+
+/* While the thread waits for a window, it starts the next ones. */
+static void
+windows_are_started_while_another_is_waited_for (void **state)
+{
+  if (!counts () || !pages.by_range)
+    skip ();
+  assert_true (write_window (0));
+  start_calls = 0;
+  evict_rings_locked (ev);
+  assert_int_equal (start_calls, 1);
+}
+
+/* The error that the wait reports was recorded before the window began, by a
+ * flush: it may be about this window all the same.
+ */
+static void
+a_window_whose_wait_fails_stays (void **state)
+{
+  if (!counts () || !pages.by_range)
+    skip ();
+  wberr_watch (&errors, fd);
+  atomic_fetch_add (&errors.pages, 1);
+  start_window (1);
+  range_error = EIO;
+  until_range_error = 1;
+  assert_int_equal (evict_next_step_locked (ev), EVICT_WRITTEN);
+  assert_true (evict_step_locked (ev));
+  assert_int_equal (wberr_now (&errors), 0);
+  assert_int_equal (ev->kept.failed.bytes, 4096);
 }
 
 /* The extents of a piece have no more bytes than FLIGHT_PIECE together. */
@@ -1209,6 +1278,25 @@ a_page_that_could_not_be_dropped_stays_the_plugins (void **state)
   assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
 }
 
+/* Nor does a page become another process's while nothing may be dropped. */
+static void
+a_page_that_must_not_be_dropped_stays_the_plugins (void **state)
+{
+  if (!counts ())
+    skip ();
+  ev->config.preserve = true;
+  bring_in (READ_FROM, 4096);
+  evict_add_read_locked (ev, READ_FROM, 4096);
+  ring_seal (&ev->reads);
+  ev->kept.unrecorded = true;
+  evict_read_locked (ev);
+  assert_int_equal (ev->preserve.ours.bytes, 4096);
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), 4096);
+  ev->kept.unrecorded = false;
+  evict_rings_locked (ev);
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
+}
+
 /* There is no memory to take the middle out of another process's pages. */
 static void
 others_that_cannot_be_cut_stay (void **state)
@@ -1342,6 +1430,10 @@ main (void)
     TEST (all_long_reads_are_dropped_with_their_first_folio),
     TEST (only_pages_of_the_window_are_in_flight),
     TEST (a_piece_is_started_by_few_calls),
+    TEST (writers_get_credit_before_the_window_ends),
+    TEST (what_is_written_again_is_not_in_flight),
+    TEST (windows_are_started_while_another_is_waited_for),
+    TEST (a_window_whose_wait_fails_stays),
     TEST (a_piece_ends_within_an_extent),
     TEST (an_error_at_the_start_is_recorded),
     TEST (an_error_of_one_extent_is_returned),
@@ -1369,6 +1461,7 @@ main (void)
     TEST (a_query_is_not_repeated_forever),
     TEST (a_page_of_a_read_in_progress_is_the_plugins),
     TEST (a_page_that_could_not_be_dropped_stays_the_plugins),
+    TEST (a_page_that_must_not_be_dropped_stays_the_plugins),
     TEST (others_that_cannot_be_cut_stay),
     cmocka_unit_test_setup_teardown (a_writer_waits_while_its_page_is_swept,
                                      begin, end),
