@@ -192,6 +192,17 @@ not_all_of_many (void **state)
   assert_int_equal (ranges, 4);
 }
 
+/* Also if the limit is within a range. */
+static void
+a_part_of_a_large_range (void **state)
+{
+  assert_int_equal (extent_set_add (&failed, 8 * MiB, 300 * MiB), 0);
+  assert_int_equal (extent_set_add (&failed, 1024 * MiB, MiB), 0);
+  assert_false (retry_write (3, &failed));
+  assert_int_equal (ranges, 4);
+  assert_true (dirtied == 256 * MiB);
+}
+
 int
 main (void)
 {
@@ -204,6 +215,7 @@ main (void)
     cmocka_unit_test_setup_teardown (not_all_where_one_fails, begin, end),
     cmocka_unit_test_setup_teardown (unknown_where_none_waits, begin, end),
     cmocka_unit_test_setup_teardown (not_all_of_many, begin, end),
+    cmocka_unit_test_setup_teardown (a_part_of_a_large_range, begin, end),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);
