@@ -946,6 +946,27 @@ windows_and_readahead_may_be_resident (void **state)
   sweep_end (&ev->sweep);
 }
 
+/* With -D file.evict=1 the same happens, and is logged without the lock. */
+static void
+windows_and_sweeps_are_logged (void **state)
+{
+  if (!counts ())
+    skip ();
+  file_debug_evict = 1;
+  bring_in (READ_FROM, WINDOWS * WINDOW);
+  assert_true (write_window (0));
+  evict_add_read_locked (ev, READ_FROM, WINDOW);
+  sweep_if_needed_locked (ev);
+  assert_true (sweep_goes_on (&ev->sweep));
+  while (evict_step_locked (ev))
+    ;
+  evict_rings_locked (ev);
+  file_debug_evict = 0;
+  while (sweep_piece_locked (ev))
+    ;
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
+}
+
 /* So may requests in progress, writes, and what has failed. */
 static void
 what_is_in_use_may_be_resident (void **state)
@@ -1447,6 +1468,7 @@ main (void)
     TEST (it_is_logged_again_later),
     TEST (much_that_is_in_no_window_is_swept),
     TEST (windows_and_readahead_may_be_resident),
+    TEST (windows_and_sweeps_are_logged),
     TEST (what_is_in_use_may_be_resident),
     TEST (a_piece_takes_few_calls),
     TEST (a_sweep_leaves_readahead),
