@@ -252,6 +252,39 @@ the_end_of_a_burst_is_not_measured (void **state)
   assert_int_equal (flight_rate (&t.flight), 0);
 }
 
+/* A limit that is a multiple of a piece is used up, and no more. */
+static void
+no_more_is_in_flight_than_the_limit (void **state)
+{
+  struct thread t;
+
+  begin (&t, 1500 * MB_PER_S, 100 * US);
+  start (&t);
+  wait_for_oldest (&t); /* the latency is known */
+  while (flight_has_room (&t.flight))
+    start (&t);
+  assert_true (t.flight.bytes <= t.flight.limit);
+  assert_true (t.flight.bytes + FLIGHT_PIECE > t.flight.limit);
+}
+
+/* Nothing was in flight for a window that was on the disk already. */
+static void
+the_end_of_nothing_is_not_measured (void **state)
+{
+  struct thread t;
+  uint64_t latency;
+  unsigned i;
+
+  begin (&t, 1500 * MB_PER_S, 100 * US);
+  start (&t);
+  wait_for_oldest (&t);
+  latency = flight_latency (&t.flight);
+  assert_true (latency > 0);
+  for (i = 0; i < 100; i++)
+    flight_ends (&t.flight, 0, t.now + (i + 1) * MS);
+  assert_int_equal (flight_latency (&t.flight), latency);
+}
+
 /* The lowest latency is that of the disk alone; a higher one has waited for
  * other processes.
  */
@@ -286,6 +319,8 @@ main (void)
     cmocka_unit_test (a_change_of_speed_is_followed),
     cmocka_unit_test (a_slow_client_is_not_measured),
     cmocka_unit_test (the_end_of_a_burst_is_not_measured),
+    cmocka_unit_test (no_more_is_in_flight_than_the_limit),
+    cmocka_unit_test (the_end_of_nothing_is_not_measured),
     cmocka_unit_test (the_lowest_latency_counts),
   };
 
