@@ -306,6 +306,25 @@ no_pace_for_places_of_a_fast_disk (void **state)
   throttle_free (&t);
 }
 
+/* While up to half of the slots are free, small writes are paced, too. */
+static void
+small_writes_are_paced_while_slots_are_free (void **state)
+{
+  const long half = 4 * sysconf (_SC_NPROCESSORS_ONLN);
+  struct throttle t;
+  long i;
+
+  throttle_init (&t, 16 * 1024 * MiB);
+  throttle_worked (&t, 10 * MiB, 100 * MiB);
+  throttle_charge (&t, 12 * 1024 * MiB);
+  for (i = 0; i < half; i++)
+    assert_true (throttle_try (&t, 4096));
+  assert_true (throttle_is_paced (&t, 4096));
+  assert_true (throttle_try (&t, 4096));
+  assert_false (throttle_is_paced (&t, 4096));
+  throttle_free (&t);
+}
+
 int
 main (void)
 {
@@ -324,6 +343,7 @@ main (void)
     cmocka_unit_test (no_pause_is_very_long),
     cmocka_unit_test (pace_follows_the_evictor),
     cmocka_unit_test (no_pace_for_places_of_a_fast_disk),
+    cmocka_unit_test (small_writes_are_paced_while_slots_are_free),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);
