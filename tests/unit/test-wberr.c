@@ -415,6 +415,33 @@ the_record_changes_with_its_lock (void **state)
   assert_int_equal (wberr_unreported (&e), 0);
 }
 
+static atomic_bool flushed;
+
+static void *
+flush_and_record (void *arg)
+{
+  flush (&a, 0);
+  atomic_store (&flushed, true);
+  return NULL;
+}
+
+/* The evictor's start of writeback may have seen an error that it has not
+ * recorded yet.
+ */
+static void
+a_flush_waits_for_starts_of_writeback (void **state)
+{
+  pthread_t thread;
+
+  atomic_store (&flushed, false);
+  wberr_start_begins (&e);
+  assert_int_equal (pthread_create (&thread, NULL, flush_and_record, NULL), 0);
+  usleep (50000); /* in which it would return */
+  assert_false (atomic_load (&flushed));
+  wberr_start_ends (&e);
+  pthread_join (thread, NULL);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 int
@@ -439,6 +466,7 @@ main (void)
     TEST (a_flush_is_owed_what_fua_has_used_up),
     TEST (a_write_beside_a_fua_request_is_not_forgotten),
     TEST (the_record_changes_with_its_lock),
+    TEST (a_flush_waits_for_starts_of_writeback),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);
