@@ -197,6 +197,7 @@ write_at (struct evictor *ev, uint64_t offset, uint64_t length, int err)
   struct wberr_seen seen = wberr_seen_now (ev->config.errors);
   struct evictor_write w;
 
+  ev->preserve.prune_at = 1; /* which needs memory, too */
   evictor_write_begins (ev, &w, offset, length);
   assert_int_equal (pwrite (fd, data, length, offset), length);
   if (err) {
@@ -287,6 +288,7 @@ check_pages (struct evictor *ev)
 
 static struct counters counters;
 static struct wberr errors;
+static int disk_fd; /* the evictor's */
 
 static struct evictor *
 begin_disk (bool preserve)
@@ -305,7 +307,8 @@ begin_disk (bool preserve)
   prepare_file ();
   wberr_init (&errors);
   throttle_set_limit (4 * WINDOW);
-  return evictor_new (dup (fd), "disk", &config);
+  disk_fd = dup (fd);
+  return evictor_new (disk_fd, "disk", &config);
 }
 
 /* The nth allocation fails.  Returns whether there were as many. */
@@ -330,6 +333,7 @@ one_disk (long nth, bool preserve)
   }
   else
     assert_int_equal (errors_told, 1);
+  assert_int_equal (fcntl (disk_fd, F_GETFD), -1);
   assert_int_equal (allocated, 0);
   assert_true (ev || has_failed);
   wberr_free (&errors);
@@ -396,15 +400,30 @@ owners_are_recorded_while_a_window_needs_them (void **state)
   assert_int_equal (others->bytes, page);
   evictor_empty (ev);
   assert_int_equal (others->bytes, page);
-  ev->preserve.prune_at = 1;
   write_at (ev, OTHERS + 2 * page, page, 0);
   assert_int_equal (others->bytes, page);
-  ev->preserve.prune_at = 1;
   write_at (ev, OTHERS + 3 * page, page, 0);
   assert_int_equal (others->bytes, 2 * page);
   evictor_empty (ev);
   evictor_free (ev);
   wberr_free (&errors);
+  assert_int_equal (allocated, 0);
+}
+
+static void
+an_intersection_without_room_changes_nothing (void **state)
+{
+  struct extent_set s, other;
+
+  extent_set_init (&s, 1);
+  extent_set_init (&other, 2);
+  assert_int_equal (extent_set_add (&s, 0, 3 * page), 0);
+  assert_int_equal (extent_set_add (&other, 0, page), 0);
+  assert_int_equal (extent_set_add (&other, 2 * page, page), 0);
+  extent_set_intersect (&s, &other);
+  assert_int_equal (s.bytes, 3 * page);
+  extent_set_free (&s);
+  extent_set_free (&other);
   assert_int_equal (allocated, 0);
 }
 
@@ -496,6 +515,7 @@ main (void)
     cmocka_unit_test_setup (pages_that_came_in_later_stay, all_of_thread),
     cmocka_unit_test_setup (owners_are_recorded_while_a_window_needs_them,
                             all_of_thread),
+    cmocka_unit_test (an_intersection_without_room_changes_nothing),
     cmocka_unit_test_setup (unreported_errors_are_retried, one_of_requests),
     cmocka_unit_test_setup (none, one_of_requests),
     cmocka_unit_test_setup (preserve, one_of_requests),
