@@ -936,11 +936,15 @@ windows_and_readahead_may_be_resident (void **state)
   sweep_if_needed_locked (ev);
   assert_false (sweep_goes_on (&ev->sweep));
   bring_in (READ_FROM, 6 * WINDOW);
-  ev->readers = 1;
+  evictor_unlock (ev);
+  evictor_readers (ev, 1);
+  lock_take (&ev->lock);
   ev->config.read_ahead = WINDOW;
   sweep_if_needed_locked (ev);
   assert_false (sweep_goes_on (&ev->sweep));
-  ev->readers = 0;
+  evictor_unlock (ev);
+  evictor_readers (ev, -1);
+  lock_take (&ev->lock);
   sweep_if_needed_locked (ev);
   assert_true (sweep_goes_on (&ev->sweep));
   sweep_end (&ev->sweep);
@@ -1252,6 +1256,20 @@ what_is_dropped_during_a_query_is_asked_again (void **state)
   assert_false (extent_set_overlaps (&ev->preserve.others, READ_FROM, 1));
 }
 
+/* Its page is in a window of writes. */
+static void
+a_page_that_is_written_stays_another_process_s (void **state)
+{
+  if (!is_ordinary)
+    skip ();
+  bring_in (READ_FROM, 4096);
+  preserve_claim_locked (ev, READ_FROM, 4096);
+  write_to (READ_FROM, 4096);
+  throttle_charge (&ev->throttle, 4096);
+  preserve_claim_locked (ev, READ_FROM, 4096);
+  assert_true (extent_set_overlaps (&ev->preserve.others, READ_FROM, 1));
+}
+
 /* Two clients read a page at once: none of them takes it for another process's.
  */
 static void
@@ -1481,6 +1499,7 @@ main (void)
     TEST (failed_ranges_are_newer_until_they_are_on_the_disk),
     TEST (what_is_dropped_during_a_query_is_asked_again),
     TEST (a_query_is_not_repeated_forever),
+    TEST (a_page_that_is_written_stays_another_process_s),
     TEST (a_page_of_a_read_in_progress_is_the_plugins),
     TEST (a_page_that_could_not_be_dropped_stays_the_plugins),
     TEST (a_page_that_must_not_be_dropped_stays_the_plugins),

@@ -608,13 +608,15 @@ one_request_evicts_at_a_time (void **state)
 }
 
 static void
-nothing_stays_open (void **state)
+an_evictor_reports_its_calls_and_leaves_nothing_open (void **state)
 {
   const struct evictor_config config = ev->config;
   const int own = dup (fd);
   struct evictor *other = evictor_new (own, "other", &config);
 
   assert_non_null (other);
+  assert_ptr_equal (counters.calls[STATS_WAITS_BY],
+                    pagecache_waits_by (&pages));
   assert_true (fcntl (own, F_GETFD) >= 0);
   evictor_free (other);
   assert_int_equal (fcntl (own, F_GETFD), -1);
@@ -673,7 +675,7 @@ main (void)
     TEST (the_thread_is_woken_when_there_is_work),
     TEST (requests_evict_what_they_have_used),
     TEST (one_request_evicts_at_a_time),
-    TEST (nothing_stays_open),
+    TEST (an_evictor_reports_its_calls_and_leaves_nothing_open),
     TEST (its_thread_is_small_and_gets_no_signals),
   };
 
