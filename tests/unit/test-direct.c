@@ -315,6 +315,20 @@ reads_aligned_buffers_in_place (void **state)
 }
 
 static void
+reads_into_any_buffer (void **state)
+{
+  static _Alignas(4096) char buf[1024];
+  struct direct d = { 0 };
+  int shift;
+
+  assert_true (direct_ready (&d, 3));
+  for (shift = 0; shift < 8; shift++) {
+    assert_int_equal (direct_read (&d, buf + shift, 512, 512), 512);
+    assert_int_equal (buf[shift], byte_at (512));
+  }
+}
+
+static void
 passes_errors_on (void **state)
 {
   read_error = EIO;
@@ -337,6 +351,7 @@ main (void)
     cmocka_unit_test_setup (reads_what_was_requested, begin),
     cmocka_unit_test_setup (reads_up_to_the_end_of_the_file, begin),
     cmocka_unit_test_setup (reads_aligned_buffers_in_place, begin),
+    cmocka_unit_test_setup (reads_into_any_buffer, begin),
     cmocka_unit_test_setup (passes_errors_on, begin),
   };
 
