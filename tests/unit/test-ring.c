@@ -125,6 +125,25 @@ pages_that_a_request_left_out_are_in_part (void **state)
   ring_free (&r);
 }
 
+/* A request that cannot be recorded leaves what the window has. */
+static void
+a_request_without_memory_adds_nothing (void **state)
+{
+  struct ring r;
+  struct window *w;
+
+  ring_init (&r, MiB);
+  ring_add (&r, 0, PAGE, 0);
+  w = ring_filling (&r);
+  w->set.max = w->set.allocated = 1;
+  assert_int_equal (ring_add (&r, 8 * PAGE, PAGE, 0), RING_NO_MEMORY);
+  assert_ptr_equal (ring_filling (&r), w);
+  assert_int_equal (w->set.bytes, PAGE);
+  assert_int_equal (w->requests, 1);
+  assert_int_equal (r.bytes, PAGE);
+  ring_free (&r);
+}
+
 /* A window must not grow past its size, since the size is what bounds the
  * page cache.
  */
@@ -395,6 +414,7 @@ main (void)
     cmocka_unit_test (pages_are_whole),
     cmocka_unit_test (pages_in_part_are_noted),
     cmocka_unit_test (pages_that_a_request_left_out_are_in_part),
+    cmocka_unit_test (a_request_without_memory_adds_nothing),
     cmocka_unit_test (window_does_not_outgrow_its_size),
     cmocka_unit_test (windows_leave_in_order_and_give_back_what_they_hold),
     cmocka_unit_test (a_taken_window_is_not_taken_again),
