@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -95,6 +96,9 @@ sync_fua (struct wberr_client *c, int fd)
 static int
 begin_with (int pending, bool shared)
 {
+  memset (&e, 0xa5, sizeof e);
+  memset (&a, 0xa5, sizeof a);
+  memset (&b, 0xa5, sizeof b);
   wberr_init (&e);
   if (shared)
     wberr_share (&e);
