@@ -280,6 +280,25 @@ a_request_starts_the_thread_again (void **state)
   assert_true (evictor_is_empty (ev));
 }
 
+/* The write may bring pages in until it ends. */
+static void
+the_thread_stays_while_a_request_writes (void **state)
+{
+  struct evictor_write w;
+  int i;
+
+  if (!can_count)
+    skip ();
+  posix_fadvise64 (fd, 0, 0, POSIX_FADV_DONTNEED);
+  evictor_write_begins (ev, &w, 0, 4096);
+  for (i = 0; waits < 25 + 63 + 100 && i < 20000; i++)
+    usleep (1000);
+  assert_int_equal (thread_state (), THREAD_RUNS);
+  evictor_write_ends (ev, &w, 4096);
+  thread_ends ();
+  assert_true (evictor_is_empty (ev));
+}
+
 /* Another process maps the pages. */
 static void
 pages_that_stay_are_tried_a_few_times (void **state)
@@ -663,6 +682,7 @@ main (void)
     TEST (it_is_emptied_soon_after_a_flush),
     TEST (what_is_prefetched_is_dropped),
     TEST (a_request_starts_the_thread_again),
+    TEST (the_thread_stays_while_a_request_writes),
     TEST (pages_that_stay_are_tried_a_few_times),
     TEST (a_closer_does_not_wait_forever),
     TEST (a_range_that_is_kept_after_a_retry_is_retried),
