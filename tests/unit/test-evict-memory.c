@@ -411,6 +411,19 @@ owners_are_recorded_while_a_window_needs_them (void **state)
 }
 
 static void
+windows_are_freed_with_the_evictor (void **state)
+{
+  struct evictor *ev = begin_disk (false);
+  struct evictor_write w;
+
+  assert_non_null (ev);
+  evictor_write_begins (ev, &w, LARGE, page);
+  evictor_free (ev);
+  wberr_free (&errors);
+  assert_int_equal (allocated, 0);
+}
+
+static void
 an_intersection_without_room_changes_nothing (void **state)
 {
   struct extent_set s, other;
@@ -515,6 +528,7 @@ main (void)
     cmocka_unit_test_setup (pages_that_came_in_later_stay, all_of_thread),
     cmocka_unit_test_setup (owners_are_recorded_while_a_window_needs_them,
                             all_of_thread),
+    cmocka_unit_test_setup (windows_are_freed_with_the_evictor, all_of_thread),
     cmocka_unit_test (an_intersection_without_room_changes_nothing),
     cmocka_unit_test_setup (unreported_errors_are_retried, one_of_requests),
     cmocka_unit_test_setup (none, one_of_requests),
