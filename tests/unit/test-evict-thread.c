@@ -316,6 +316,9 @@ pages_that_stay_are_tried_a_few_times (void **state)
   /* 25 ticks, and then 1, 2, 4, 8, 16 and 32 more. */
   assert_int_equal (waits, 25 + 63);
   assert_int_equal (pagecache_count (&pages, fd, 0, 0), FILE_SIZE);
+  read_all ();
+  thread_ends ();
+  assert_int_equal (waits, 2 * (25 + 63)); /* as often after a request */
   munmap (map, FILE_SIZE);
   evictor_begin_empty (ev);
   evictor_empty (ev);
