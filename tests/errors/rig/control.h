@@ -26,7 +26,11 @@ struct control {
   _Atomic uint8_t every;    /* refuse one in this many; 0 is all */
   _Atomic uint64_t refused; /* writes and flushes so far */
 
-  /* A Bloom filter of the stamps that were written and flushed. */
+  _Atomic bool loses_cache; /* some flushes may be refused */
+
+  /* A Bloom filter of the stamps that were written, and with loses_cache also
+   * flushed.
+   */
   _Atomic uint8_t accepted[ACCEPTED_BITS / 8];
 };
 

@@ -221,6 +221,8 @@ write_locked (const char *buf, uint32_t count, uint64_t offset)
     else if (keep_locked (offset / PAGE) == -1)
       return -1;
     memcpy (disk + offset, buf, n);
+    if (!atomic_load (&control->loses_cache))
+      note_accepted (buf, n);
     buf += n;
     offset += n;
     count -= n;

@@ -185,6 +185,7 @@ run (const char *name, const char *seed, const char *control_name,
   rig.request_sizes = MAX_REQUEST_SIZES;
   file_model (&rig.model, seed, size, filled);
   rig.plan = plan_of_seed (rig.model.history, file_is_on_ext4 (rig.file));
+  atomic_store (&rig.control->loses_cache, rig.plan.flushes);
   rig.uris[0] = uris[0];
   rig.uris[1] = uris[1];
   rig.shared_reports = rig.plan.second == WRITING &&
