@@ -16,8 +16,8 @@
  *
  * Promise: another process's fdatasync(2) or direct I/O waits little.  With
  * whole windows in flight its p99 was 2.7 times as long as with the stock
- * plugin, and it is 1.35 times as long now; the tail of direct I/O is shorter
- * (Linux 6.18, ext4, see docs/benchmarks.md).
+ * plugin, and it is 1.2 times as long now (Linux 6.18, ext4, see
+ * docs/benchmarks.md).
  *
  * No system call, thread or lock here; times are in ns of one clock.
  *
