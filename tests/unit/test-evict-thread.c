@@ -299,6 +299,17 @@ the_thread_stays_while_a_request_writes (void **state)
   assert_true (evictor_is_empty (ev));
 }
 
+/* As another process does, whose pages stay. */
+static void *
+map_file (void)
+{
+  void *map = mmap (NULL, FILE_SIZE, PROT_READ, MAP_SHARED | MAP_POPULATE, fd,
+                    0);
+
+  assert_true (map != MAP_FAILED);
+  return map;
+}
+
 /* Another process maps the pages. */
 static void
 pages_that_stay_are_tried_a_few_times (void **state)
@@ -307,8 +318,7 @@ pages_that_stay_are_tried_a_few_times (void **state)
 
   if (!can_count)
     skip ();
-  map = mmap (NULL, FILE_SIZE, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
-  assert_true (map != MAP_FAILED);
+  map = map_file ();
   read_all ();
   thread_ends ();
   assert_false (evictor_is_empty (ev));
@@ -334,8 +344,7 @@ a_closer_does_not_wait_forever (void **state)
 
   if (!can_count)
     skip ();
-  map = mmap (NULL, FILE_SIZE, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
-  assert_true (map != MAP_FAILED);
+  map = map_file ();
   lock_take (&ev->lock);
   assert_true (evict_thread_use_locked (ev));
   evict_thread_drain_locked (ev);
@@ -411,8 +420,7 @@ a_request_ends_the_wait_of_a_closer (void **state)
 
   if (!can_count)
     skip ();
-  map = mmap (NULL, FILE_SIZE, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
-  assert_true (map != MAP_FAILED);
+  map = map_file ();
   lock_take (&ev->lock);
   assert_true (evict_thread_use_locked (ev));
   request_arrives = true;
