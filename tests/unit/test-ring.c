@@ -274,7 +274,7 @@ flush_seals_what_is_worth_it (void **state)
   int i;
 
   ring_init (&r, 2 * MiB);
-  for (i = 0; i < FLUSHED_EXTENTS - 1; i++)
+  for (i = 0; i < (int) (FLUSHED_BYTES / PAGE) - 1; i++)
     ring_add (&r, 2 * i * PAGE, PAGE, 0);
   ring_flush_ends (&r, ring_flush_begins (&r), 0);
   assert_null (ring_oldest (&r));

@@ -214,7 +214,8 @@ wait_for_window_locked (struct evictor *ev, struct window *w)
  *
  * "all" is the set of the window before the ranges of newer windows were taken
  * out, or NULL without memory.  All of it is kept: a page may have failed in
- * one block, and have been written again in another block.
+ * one block, and have been written again in another block.  Releases the lock
+ * while it logs.
  */
 static void
 settle_locked (struct evictor *ev, struct window *w,
@@ -222,12 +223,14 @@ settle_locked (struct evictor *ev, struct window *w,
 {
   lock_assert (&ev->lock);
   if (err || w->epoch < wberr_now (ev->config.errors)) {
-    writeback_debug (&ev->wb, "kept", "write", w);
     if (all)
       kept_add (&ev->kept, all);
     else
       ev->kept.overflowed = true;
     ev->has_retried = false;
+    evictor_unlock (ev);
+    writeback_debug (&ev->wb, "kept", "write", w);
+    lock_take (&ev->lock);
     extent_set_clear (&w->set);
     return;
   }

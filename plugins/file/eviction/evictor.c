@@ -105,15 +105,14 @@ must_retry_locked (const struct evictor *ev)
   return wberr_unreported (ev->config.errors) && !has_retried_locked (ev);
 }
 
-/* Write the failed ranges once more.  If that succeeds, drop them as ranges
- * that were read; with preserve they stay.
+/* Write the failed ranges once more.  If that succeeds, the next drain drops
+ * them; with preserve they stay.
  */
 static void
 retry_failed (struct evictor *ev)
 {
   struct extent_set failed;
   bool copied;
-  size_t i;
 
   extent_set_init (&failed, MAX_KEPT);
   lock_take (&ev->lock);
@@ -128,8 +127,6 @@ retry_failed (struct evictor *ev)
     if (has_retried_locked (ev))
       extent_set_subtract (&ev->kept.failed, &failed);
     evict_thread_use_locked (ev);
-    for (i = 0; i < failed.nr; i++)
-      evict_add_read_locked (ev, failed.v[i].offset, failed.v[i].length);
     evictor_unlock (ev);
   }
   extent_set_free (&failed);

@@ -144,7 +144,7 @@ ring_flush_begins (struct ring *r)
 {
   const struct window *w = ring_filling (r);
 
-  if (w && (w->set.nr >= FLUSHED_EXTENTS || w->set.bytes >= FLUSHED_BYTES))
+  if (w && w->set.bytes >= FLUSHED_BYTES)
     ring_seal (r);
   return r->added;
 }

@@ -21,10 +21,9 @@
 #define WINDOW_MAX_EXTENTS 512
 #endif
 
-/* A flush seals the filling window if it holds at least this many extents or
- * bytes.  A smaller window is not worth an eviction of its own.
+/* A flush seals the filling window if it holds at least this many bytes.  A
+ * smaller window is not worth an eviction of its own.
  */
-#define FLUSHED_EXTENTS 64
 #define FLUSHED_BYTES (UINT64_C (256) * 1024)
 
 /* A smaller window is sealed this long after a flush that covered all of it, if

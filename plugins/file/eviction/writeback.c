@@ -115,8 +115,6 @@ writeback_start (struct writeback *wb, const struct extent_set *s,
   uint64_t dirty, bytes = 0;
   size_t i;
 
-  if (nr == 0)
-    return 0;
   for (i = 0; i < nr; i++)
     bytes += piece[i].length;
   span.offset = piece[0].offset;
