@@ -37,6 +37,11 @@ static bool write_during_sync;
 #define LATE_FD 1000
 static sem_t late_syncs;
 
+/* Begins a slow sync of the evictor while the kernel syncs for a flush. */
+static bool sync_during_flush;
+static pthread_t later;
+static void *evictor_sync (void *arg);
+
 int
 fdatasync (int fd)
 {
@@ -48,6 +53,11 @@ fdatasync (int fd)
     errno = EIO;
     return -1;
   }
+  if (sync_during_flush) {
+    pthread_create (&later, NULL, evictor_sync, NULL);
+    sem_wait (&late_syncs);
+  }
+  sync_during_flush = false;
   if (write_during_sync)
     wberr_write_ends (&a, wberr_write_begins (&a));
   write_during_sync = false;
@@ -230,6 +240,21 @@ a_flush_does_not_overtake_the_evictor (void **state)
 {
   flush_beside (evictor_sync);
   assert_int_equal (flush (&b, 0), EIO);
+}
+
+/* The sync of the evictor began later, but the device told it first. */
+static void
+a_flush_waits_for_a_later_sync_of_the_evictor (void **state)
+{
+  int err;
+
+  sem_init (&late_syncs, 0, 0);
+  sync_during_flush = true;
+  err = flush (&a, 0);
+  pthread_join (later, NULL);
+  sem_destroy (&late_syncs);
+  assert_int_equal (err, EIO);
+  assert_int_equal (flush (&a, 0), 0);
 }
 
 static void
@@ -459,6 +484,7 @@ main (void)
     TEST (the_error_descriptor_tells_a_second_error),
     TEST (a_second_error_of_the_device_is_new),
     TEST (a_flush_does_not_overtake_the_evictor),
+    TEST (a_flush_waits_for_a_later_sync_of_the_evictor),
     TEST (a_flush_does_not_overtake_another_flush),
     TEST (a_new_connection_is_told_what_nobody_was),
     TEST (what_was_pending_fails_the_first_flush),

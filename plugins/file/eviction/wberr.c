@@ -179,29 +179,45 @@ static void
 sync_begins (struct wberr *e, struct sync *s)
 {
   lock_take (&e->lock);
+  s->number = ++e->nr_syncs;
   TAILQ_INSERT_TAIL (&e->syncs, s, next);
   lock_release (&e->lock);
 }
 
-static void
-sync_ends (struct wberr *e, struct sync *s, bool in_order)
+/* Return whether the flush "s" must wait for a sync in progress.  "last" is the
+ * sync that had begun last when the kernel answered the flush.
+ */
+static bool
+must_wait_locked (const struct wberr *e, const struct sync *s, uint64_t last)
 {
-  bool first;
+  const struct sync *o;
+
+  lock_assert (&e->lock);
+  TAILQ_FOREACH (o, &e->syncs, next) {
+    if (o->number < s->number || (!o->is_flush && o->number <= last))
+      return true;
+  }
+  return false;
+}
+
+static void
+sync_ends (struct wberr *e, struct sync *s, bool wait)
+{
+  uint64_t last;
 
   lock_take (&e->lock);
-  while (in_order && TAILQ_FIRST (&e->syncs) != s)
+  last = e->nr_syncs;
+  while (wait && must_wait_locked (e, s, last))
     lock_wait (&e->lock, &e->sync_ended);
-  first = TAILQ_FIRST (&e->syncs) == s;
   TAILQ_REMOVE (&e->syncs, s, next);
   lock_release (&e->lock);
-  if (first)
-    pthread_cond_broadcast (&e->sync_ended);
+  pthread_cond_broadcast (&e->sync_ended);
 }
 
 int
-wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool in_order)
+wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool is_flush)
 {
-  struct sync s;
+  struct sync s = { .is_flush = is_flush };
   bool turn;
   int err;
 
@@ -211,7 +227,7 @@ wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool in_order)
   if (err)
     wberr_observed (e, seen, err);
   wberr_call_ends (e, turn);
-  sync_ends (e, &s, in_order && err == 0);
+  sync_ends (e, &s, is_flush && err == 0);
   /* A start may have seen an error, and may not have recorded it yet. */
   wberr_start_begins (e);
   wberr_start_ends (e);

@@ -40,7 +40,9 @@ struct wberr_seen {
 };
 
 struct sync {
-  TAILQ_ENTRY (sync) next;
+  TAILQ_ENTRY (sync) next; /* in the order in which they began */
+  uint64_t number;         /* 1, 2, ... in the same order */
+  bool is_flush;
 };
 
 struct wberr {
@@ -62,6 +64,7 @@ struct wberr {
    * writes with FUA on four connections had 0.44 of the speed (Linux 6.18).
    */
   TAILQ_HEAD (, sync) syncs;
+  uint64_t nr_syncs; /* that have begun */
   pthread_cond_t sync_ended;
 
   /* Held while the evictor starts writeback.  ext4 reports to that call alone
@@ -125,11 +128,12 @@ void wberr_observed (struct wberr *e, struct wberr_seen *seen, int err);
 
 /* Call fdatasync(2), and wberr_observed if it fails.  Returns 0 or an errno
  * value.  Blocks until all that was written is on the disk, until a start of
- * writeback in progress has recorded its error, and with "in_order" until the
- * syncs that began earlier have recorded theirs.
+ * writeback in progress has recorded its error, and with "is_flush" until
+ * some other syncs have recorded theirs: flushes that began earlier, and syncs
+ * of the evictor and of FUA requests that began before the kernel's answer.
  */
 int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen,
-                bool in_order);
+                bool is_flush);
 
 /* Call these before and after another call that may report an error, and its
  * wberr_observed.  "turn" is what wberr_call_begins returned.
