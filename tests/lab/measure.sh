@@ -445,3 +445,34 @@ property_space ()
     kept=
   fi
 }
+
+# dontcache SERVER REQUEST-SIZE: write the data, through the plugin or, in place
+# of the stock plugin, with RWF_DONTCACHE and without a server.  Then $n is how
+# many pages stay.
+dontcache ()
+{
+  fresh
+  if [ "$1" = "$ours" ]; then
+    serve "$ours"
+    patient nbdcopy --flush --request-size="$2" "$source" "$uri" \
+      >"$tmp/out" 2>&1
+    stop_nbdkit
+  else
+    patient xfs_io -c "pwrite -U -b $2 -i $source 0 $size" -c fdatasync \
+      "$target" >"$tmp/out" 2>&1
+  fi
+  n=$(pages_left)
+  has_data "$source"
+}
+
+property_dontcache ()
+{
+  local bytes n
+
+  value=
+  for bytes in 4096 1048576; do
+    dontcache "$1" $bytes || { failed; return 0; }
+    value+="${value:+, }$n with $((bytes / 1024))K"
+  done
+  as_promised [ "$value" = '0 with 4K, 0 with 1024K' ]
+}
