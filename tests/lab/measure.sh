@@ -458,8 +458,8 @@ dontcache ()
       >"$tmp/out" 2>&1
     stop_nbdkit
   else
-    patient xfs_io -c "pwrite -U -b $2 -i $source 0 $size" -c fdatasync \
-      "$target" >"$tmp/out" 2>&1
+    patient xfs_io -c "pwrite -V 1 -U -b $2 -i $source 0 $size" \
+      -c fdatasync "$target" >"$tmp/out" 2>&1
   fi
   n=$(pages_left)
   has_data "$source"
