@@ -59,7 +59,7 @@ struct wberr {
 
   /* Calls of fdatasync(2) in progress, in the order in which they began;
    * guarded by "lock".  If the device loses its cache, only one call fails.  So
-   * a flush that succeeds ends after all calls that began before it, whose
+   * a flush that succeeds ends after the calls that wberr_sync names, whose
    * errors are recorded then.  A request with FUA does not wait: random 4K
    * writes with FUA on four connections had 0.44 of the speed (Linux 6.18).
    */
