@@ -63,8 +63,10 @@ static uint64_t read_up_to;
 /* Its pages can be dropped. */
 static bool is_ordinary;
 
-/* errno value with which fdatasync(2) fails, or 0. */
+/* errno value with which fdatasync(2) fails, or 0, and how often it was called.
+ */
 static int sync_error;
+static unsigned sync_calls;
 
 /* Where the evictor has dropped pages since it was reset: first, and last. */
 static uint64_t first_dropped, last_dropped, last_dropped_end;
@@ -101,6 +103,7 @@ __wrap_realloc (void *p, size_t n)
 int
 fdatasync (int of)
 {
+  sync_calls++;
   errno = sync_error;
   return sync_error ? -1 : fsync (of);
 }
@@ -480,6 +483,41 @@ what_was_started_is_in_flight (void **state)
   assert_true (write_window (0));
   assert_true (evict_step_locked (ev));
   assert_int_equal (ev->flight.bytes, 0);
+}
+
+/* ... but one sync serves all windows that are sealed when it begins.  If it
+ * fails, all of them are kept.
+ */
+static void
+one_sync_serves_all_sealed_windows (void **state)
+{
+  int failed;
+
+  pages.by_range = false;
+  for (failed = 0; failed <= 1; failed++) {
+    const uint64_t first = failed * 4 * WINDOW;
+    struct window *pinned;
+    unsigned i;
+
+    for (i = 0; i < 3; i++)
+      assert_true (write_window (first + i * WINDOW));
+    pinned = pin (first + i * WINDOW, WINDOW);
+    throttle_charge (&ev->throttle, WINDOW);
+    sync_calls = 0;
+    sync_error = failed ? EIO : 0;
+    while (ring_oldest (&ev->writes))
+      assert_true (evict_step_locked (ev));
+    assert_int_equal (sync_calls, 1);
+    sync_error = 0;
+    assert_int_equal (ev->kept.failed.bytes, failed ? 3 * WINDOW : 0);
+    assert_int_equal (ev->throttle.used, WINDOW);
+    assert_int_equal (
+      ring_unpin (&ev->writes, pinned, first + i * WINDOW, WINDOW, WINDOW), 0);
+    while (ring_oldest (&ev->writes))
+      assert_true (evict_step_locked (ev));
+    assert_int_equal (sync_calls, 2);
+    assert_int_equal (ev->throttle.used, 0);
+  }
 }
 
 /* Half of the ring stays in use. */
@@ -1462,6 +1500,7 @@ main (void)
     TEST (little_that_was_flushed_goes_too),
     TEST (all_is_counted_and_given_back),
     TEST (what_was_started_is_in_flight),
+    TEST (one_sync_serves_all_sealed_windows),
     TEST (reads_of_up_to_half_a_ring_stay),
     TEST (a_long_read_is_recorded_as_a_whole),
     TEST (what_is_read_again_is_in_a_window),

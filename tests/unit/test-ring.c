@@ -383,6 +383,35 @@ random_ring_equals_bitmap (void **state)
   ring_free (&r);
 }
 
+/* It covers what was written before it begins: not the filling window, and not
+ * one that a request still writes to.
+ */
+static void
+a_sync_covers_sealed_windows (void **state)
+{
+  struct window *sealed, *pinned, *filling;
+  struct ring r;
+
+  ring_init (&r, MiB);
+  ring_add (&r, 0, PAGE, 0);
+  ring_seal (&r);
+  sealed = ring_oldest (&r);
+  ring_add (&r, MiB, PAGE, 0);
+  pinned = ring_pin (&r);
+  ring_seal (&r);
+  ring_add (&r, 2 * MiB, PAGE, 0);
+  filling = ring_filling (&r);
+  ring_sync_begins (&r);
+  assert_true (sealed->synced);
+  assert_false (pinned->synced);
+  assert_false (filling->synced);
+  assert_int_equal (ring_unpin (&r, pinned, MiB, PAGE, PAGE), 0);
+  assert_false (pinned->synced);
+  ring_sync_begins (&r);
+  assert_true (pinned->synced);
+  ring_free (&r);
+}
+
 static void
 windows_that_are_dropped_are_found (void **state)
 {
@@ -424,6 +453,7 @@ main (void)
     cmocka_unit_test (flush_seals_what_is_worth_it),
     cmocka_unit_test (flush_seals_the_rest_after_a_while),
     cmocka_unit_test (window_is_cut_into_any_number_of_pieces),
+    cmocka_unit_test (a_sync_covers_sealed_windows),
     cmocka_unit_test (windows_that_are_dropped_are_found),
     cmocka_unit_test (random_ring_equals_bitmap),
   };

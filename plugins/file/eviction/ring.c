@@ -225,6 +225,17 @@ ring_unstarted (const struct ring *r)
   return NULL;
 }
 
+void
+ring_sync_begins (struct ring *r)
+{
+  struct window *w;
+
+  TAILQ_FOREACH (w, &r->windows, next) {
+    if (w->serial > 0 && w->pins == 0)
+      w->synced = true;
+  }
+}
+
 struct window *
 ring_take (struct ring *r)
 {

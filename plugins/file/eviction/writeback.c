@@ -174,11 +174,6 @@ writeback_wait (struct writeback *wb, const struct extent_set *s, uint64_t *pos,
   int err = 0;
 
   *bytes = 0;
-  if (!wb->pages->by_range) {
-    *pos = UINT64_MAX;
-    *bytes = s->bytes;
-    return writeback_sync (wb);
-  }
   nr = next_piece (s, pos, piece);
   for (i = 0; i < nr; i++) {
     const int r = wait_for_range (wb, &piece[i]);

@@ -42,10 +42,10 @@ struct writeback {
 uint64_t writeback_start (struct writeback *wb, const struct extent_set *s,
                           uint64_t *pos);
 
-/* Wait until the next piece of a set is on the disk.  The piece is a few
- * extents from *pos on, or the whole set where ranges cannot be waited for.
- * Moves *pos to the end of the piece, and sets *bytes to its length.  Returns
- * 0, or an errno value after recording and logging the error.
+/* Wait until the next piece of a set, a few extents from *pos on, is on the
+ * disk.  Moves *pos to the end of the piece, and sets *bytes to its length.
+ * Returns 0, or an errno value after recording and logging the error.  Must not
+ * be called where ranges cannot be waited for.
  */
 int writeback_wait (struct writeback *wb, const struct extent_set *s,
                     uint64_t *pos, uint64_t *bytes);
