@@ -4,6 +4,8 @@ import statistics
 
 from bench_report import contestants, markdown, ratio, table, worse_row
 
+# "write" begins with a sparse file; "rewrite" has a file without holes.
+CLIENT_LOADS = ("write", "rewrite", "read")
 CONVERSIONS = ("copy", "convert", "qemu-img")
 LIMIT_WHOS = ("ours none", "stock none", "stock default")
 LIMITS = (4096, 512, 256, 128, 96, 64, 48, 32)
@@ -28,7 +30,7 @@ SECTIONS = (
 # In the order of ALL of scripts/bench-scale.
 ORDER = (*(f"map-tmpfs-{n}g" for n in (2, 4, 8, 16)), "fragments-ext4",
          "fragments-tmpfs",
-         *(f"clients-{n}-{rw}" for rw in ("write", "read")
+         *(f"clients-{n}-{kind}" for kind in CLIENT_LOADS
            for n in (1, 10, 100, 1000)))
 
 
@@ -96,10 +98,10 @@ def page(results, _):
 
 
 # Load, title, and figures with their columns.
-SUMMARY = [(f"clients-{n}-{rw}",
-            f"4K {rw}s at random by {n:,} client{'s' * (n > 1)}",
+SUMMARY = [(f"clients-{n}-{kind}",
+            f"4K {kind}s at random by {n:,} client{'s' * (n > 1)}",
             (("mean_ms", "mean"), ("p99_ms", "p99"), ("max_ms", "max")))
-           for rw in ("write", "read") for n in (1, 10, 100, 1000)]
+           for kind in CLIENT_LOADS for n in (1, 10, 100, 1000)]
 SUMMARY += [(f"storm-{e}x{r}-disk",
              f"connect: {e:,} export{'s' * (e > 1)}, {r:,} "
              f"round{'s' * (r > 1)}", (("seconds", "mean"),))
