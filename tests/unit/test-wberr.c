@@ -27,8 +27,10 @@
 static struct wberr e;
 static struct wberr_client a, b;
 
-/* What the next fdatasync(2) and the next sync_file_range(2) report. */
-static int sync_error, page_error;
+/* What the next fdatasync(2) and the next sync_file_range(2) report, and how
+ * many more of the latter report the same.
+ */
+static int sync_error, page_error, more_page_errors;
 
 /* A write that ends while the kernel syncs for the flush of "a". */
 static bool write_during_sync;
@@ -71,7 +73,10 @@ sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
 {
   const int err = page_error;
 
-  page_error = 0;
+  if (more_page_errors > 0)
+    more_page_errors--;
+  else
+    page_error = 0;
   errno = err;
   return err ? -1 : 0;
 }
@@ -184,6 +189,21 @@ the_error_descriptor_tells_a_second_error (void **state)
   assert_int_equal (flush (&a, EIO), EIO);
   assert_int_equal (wberr_unreported (&e), 0);
   page_error = ENOSPC;
+  wberr_observed (&e, &evictor, ENOSPC);
+  assert_int_equal (wberr_unreported (&e), ENOSPC);
+}
+
+/* Pages fail while the error descriptor is queried for the first of them. */
+static void
+the_error_descriptor_tells_many_errors (void **state)
+{
+  struct wberr_seen evictor = wberr_seen_now (&e);
+
+  watch ();
+  page_error = EIO;
+  assert_int_equal (flush (&a, EIO), EIO);
+  page_error = ENOSPC;
+  more_page_errors = 3;
   wberr_observed (&e, &evictor, ENOSPC);
   assert_int_equal (wberr_unreported (&e), ENOSPC);
 }
@@ -482,6 +502,7 @@ main (void)
     TEST (what_a_fua_request_sees_fails_all_flushes),
     TEST (an_error_of_pages_is_reported_once_each),
     TEST (the_error_descriptor_tells_a_second_error),
+    TEST (the_error_descriptor_tells_many_errors),
     TEST (a_second_error_of_the_device_is_new),
     TEST (a_flush_does_not_overtake_the_evictor),
     TEST (a_flush_waits_for_a_later_sync_of_the_evictor),

@@ -96,13 +96,20 @@ ask (int fd)
 }
 
 /* Return true if "fd" reports an error that is new since the last query.  The
- * kernel reports an error once; a sandbox that forbids the call fails both
- * calls.
+ * kernel reports an error once, but another error may follow at once; a sandbox
+ * that forbids the call fails every call.
  */
 static bool
 has_error (int fd)
 {
-  return fd >= 0 && ask (fd) == -1 && ask (fd) == 0;
+  int i;
+
+  if (fd == -1 || ask (fd) == 0)
+    return false;
+  for (i = 0; i < 10; i++)
+    if (ask (fd) == 0)
+      return true;
+  return false;
 }
 
 struct wberr_seen
@@ -221,8 +228,8 @@ wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool is_flush)
   bool turn;
   int err;
 
-  sync_begins (e, &s);
   turn = wberr_call_begins (e);
+  sync_begins (e, &s);
   err = fdatasync (fd) == -1 ? errno : 0;
   if (err)
     wberr_observed (e, seen, err);
