@@ -203,22 +203,27 @@ wait_by_range_locked (struct evictor *ev, struct window *w)
   return err;
 }
 
-/* The same where ranges cannot be waited for.  One sync serves all windows that
- * are sealed when it begins: with a sync for each window, a copy had 0.90 of
- * the speed, and 64K writes 0.84 (overlayfs on ext4, Linux 6.18).  If the sync
- * fails, the error is later than the epochs of all these windows.
+/* Wait until a taken window is on the disk where ranges cannot be waited for.
+ * One sync serves all windows that are written when it begins: with a sync for
+ * each window, a copy had 0.90 of the speed, and 64K writes 0.84 (overlayfs on
+ * ext4, Linux 6.18).  A sync that fails serves its own window only: it may
+ * report an old error, and have left pages unwritten (nfs_file_fsync, Linux
+ * 6.18).  Returns 0 or an errno value.  Releases the lock if it syncs.
  */
 static int
-wait_by_sync_locked (struct evictor *ev, struct window *w)
+wait_by_sync_locked (struct evictor *ev, const struct window *w)
 {
+  uint64_t covered;
   int err;
 
-  if (w->synced || w->set.nr == 0)
+  if (w->serial <= ev->synced || w->set.nr == 0)
     return 0;
-  ring_sync_begins (&ev->writes);
+  covered = ring_written (&ev->writes);
   evictor_unlock (ev);
   err = writeback_sync (&ev->wb);
   lock_take (&ev->lock);
+  if (err == 0)
+    ev->synced = covered;
   return err;
 }
 

@@ -63,6 +63,9 @@ struct evictor {
   struct preserve preserve;
   struct throttle throttle;
 
+  uint64_t synced; /* serial of the newest window of writes that a successful
+                    * sync has covered */
+
   const struct extent_set *dropping; /* ranges being dropped besides
                                       * windows, or NULL */
   pthread_cond_t dropped;            /* for writers: a drop has ended */

@@ -225,15 +225,18 @@ ring_unstarted (const struct ring *r)
   return NULL;
 }
 
-void
-ring_sync_begins (struct ring *r)
+uint64_t
+ring_written (const struct ring *r)
 {
-  struct window *w;
+  const struct window *w;
+  uint64_t serial = 0;
 
   TAILQ_FOREACH (w, &r->windows, next) {
-    if (w->serial > 0 && w->pins == 0)
-      w->synced = true;
+    if (w->serial == 0 || w->pins > 0)
+      break;
+    serial = w->serial;
   }
+  return serial;
 }
 
 struct window *

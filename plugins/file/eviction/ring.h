@@ -42,7 +42,6 @@ struct window {
   uint64_t serial;           /* 1 for the first sealed, 2, ...; 0 = filling */
   bool taken;                /* by ring_take */
   bool dropping;             /* set by its owner while its pages are dropped */
-  bool synced;               /* a sync that covers it has begun */
   uint64_t requests;         /* calls of ring_add that added to it */
   uint64_t epoch;            /* the lowest epoch that was added to it */
   unsigned pins;             /* requests that are writing to its pages */
@@ -139,10 +138,11 @@ struct window *ring_filling (const struct ring *r);
 struct window *ring_oldest (const struct ring *r);
 struct window *ring_unstarted (const struct ring *r);
 
-/* Begin a sync of the whole file: set "synced" of the windows that it covers,
- * which are all that are sealed and have no pins.
+/* Return the serial of the newest window that is sealed and, like all older
+ * windows, has no pins; or 0.  All of these windows are written: a request that
+ * has pinned an older window may still write to a page of a newer one.
  */
-void ring_sync_begins (struct ring *r);
+uint64_t ring_written (const struct ring *r);
 
 /* Hand the window of ring_oldest to the caller, or return NULL.  Until
  * ring_free_taken the ring still counts its bytes and extents.
