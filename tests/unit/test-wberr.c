@@ -39,10 +39,9 @@ static bool write_during_sync;
 #define LATE_FD 1000
 static sem_t late_syncs;
 
-/* Begins a slow sync of the evictor while the kernel syncs for a flush. */
-static bool sync_during_flush;
+/* A slow sync, which begins while the kernel syncs for a flush; or NULL. */
+static void *(*sync_during_flush) (void *);
 static pthread_t later;
-static void *evictor_sync (void *arg);
 
 int
 fdatasync (int fd)
@@ -56,10 +55,10 @@ fdatasync (int fd)
     return -1;
   }
   if (sync_during_flush) {
-    pthread_create (&later, NULL, evictor_sync, NULL);
+    pthread_create (&later, NULL, sync_during_flush, NULL);
     sem_wait (&late_syncs);
   }
-  sync_during_flush = false;
+  sync_during_flush = NULL;
   if (write_during_sync)
     wberr_write_ends (&a, wberr_write_begins (&a));
   write_during_sync = false;
@@ -262,19 +261,33 @@ a_flush_does_not_overtake_the_evictor (void **state)
   assert_int_equal (flush (&b, 0), EIO);
 }
 
-/* The sync of the evictor began later, but the device told it first. */
+/* The other sync began later, but the device told it first. */
 static void
-a_flush_waits_for_a_later_sync_of_the_evictor (void **state)
+flush_before (void *(*sync) (void *) )
 {
   int err;
 
   sem_init (&late_syncs, 0, 0);
-  sync_during_flush = true;
+  sync_during_flush = sync;
   err = flush (&a, 0);
   pthread_join (later, NULL);
   sem_destroy (&late_syncs);
   assert_int_equal (err, EIO);
   assert_int_equal (flush (&a, 0), 0);
+}
+
+static void
+a_flush_waits_for_a_later_sync_of_the_evictor (void **state)
+{
+  flush_before (evictor_sync);
+  assert_int_equal (flush (&b, 0), EIO);
+}
+
+static void
+a_flush_waits_for_a_later_flush (void **state)
+{
+  flush_before (other_flush);
+  assert_int_equal (flush (&b, 0), 0);
 }
 
 static void
@@ -507,6 +520,7 @@ main (void)
     TEST (a_flush_does_not_overtake_the_evictor),
     TEST (a_flush_waits_for_a_later_sync_of_the_evictor),
     TEST (a_flush_does_not_overtake_another_flush),
+    TEST (a_flush_waits_for_a_later_flush),
     TEST (a_new_connection_is_told_what_nobody_was),
     TEST (what_was_pending_fails_the_first_flush),
     TEST (shared_descriptions_share_each_report),

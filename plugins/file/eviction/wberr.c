@@ -191,40 +191,28 @@ sync_begins (struct wberr *e, struct sync *s)
   lock_release (&e->lock);
 }
 
-/* Return whether the flush "s" must wait for a sync in progress.  "last" is the
- * sync that had begun last when the kernel answered the flush.
+/* End a sync.  With "wait", the kernel has answered it just now: wait until all
+ * syncs that are in progress have recorded their errors.
  */
-static bool
-must_wait_locked (const struct wberr *e, const struct sync *s, uint64_t last)
-{
-  const struct sync *o;
-
-  lock_assert (&e->lock);
-  TAILQ_FOREACH (o, &e->syncs, next) {
-    if (o->number < s->number || (!o->is_flush && o->number <= last))
-      return true;
-  }
-  return false;
-}
-
 static void
 sync_ends (struct wberr *e, struct sync *s, bool wait)
 {
+  const struct sync *first;
   uint64_t last;
 
   lock_take (&e->lock);
-  last = e->nr_syncs;
-  while (wait && must_wait_locked (e, s, last))
-    lock_wait (&e->lock, &e->sync_ended);
   TAILQ_REMOVE (&e->syncs, s, next);
-  lock_release (&e->lock);
   pthread_cond_broadcast (&e->sync_ended);
+  last = e->nr_syncs;
+  while (wait && (first = TAILQ_FIRST (&e->syncs)) && first->number <= last)
+    lock_wait (&e->lock, &e->sync_ended);
+  lock_release (&e->lock);
 }
 
 int
 wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool is_flush)
 {
-  struct sync s = { .is_flush = is_flush };
+  struct sync s;
   bool turn;
   int err;
 
