@@ -187,6 +187,7 @@ wait_by_range_locked (struct evictor *ev, struct window *w)
   uint64_t bytes, pos = 0;
   int err = 0, r;
 
+  lock_assert (&ev->lock);
   while (s->nr > 0 && pos < extent_end (&s->v[s->nr - 1])) {
     while (may_start_locked (ev))
       start_piece_locked (ev);
@@ -216,6 +217,7 @@ wait_by_sync_locked (struct evictor *ev, const struct window *w)
   uint64_t covered;
   int err;
 
+  lock_assert (&ev->lock);
   if (w->serial <= ev->synced || w->set.nr == 0)
     return 0;
   covered = ring_written (&ev->writes);
@@ -233,7 +235,6 @@ wait_for_window_locked (struct evictor *ev, struct window *w)
   const uint64_t begin = counters_now (ev->config.counters);
   int err;
 
-  lock_assert (&ev->lock);
   if (ev->config.pages->by_range)
     err = wait_by_range_locked (ev, w);
   else
