@@ -201,8 +201,9 @@ sync_ends (struct wberr *e, struct sync *s, bool wait)
   uint64_t last;
 
   lock_take (&e->lock);
+  if (TAILQ_FIRST (&e->syncs) == s) /* which is what others wait for */
+    pthread_cond_broadcast (&e->sync_ended);
   TAILQ_REMOVE (&e->syncs, s, next);
-  pthread_cond_broadcast (&e->sync_ended);
   last = e->nr_syncs;
   while (wait && (first = TAILQ_FIRST (&e->syncs)) && first->number <= last)
     lock_wait (&e->lock, &e->sync_ended);
