@@ -41,7 +41,7 @@ static sem_t late_syncs;
 
 /* A slow sync, which begins while the kernel syncs for a flush; or NULL. */
 static void *(*sync_during_flush) (void *);
-static pthread_t later;
+static pthread_t other;
 
 int
 fdatasync (int fd)
@@ -55,7 +55,7 @@ fdatasync (int fd)
     return -1;
   }
   if (sync_during_flush) {
-    pthread_create (&later, NULL, sync_during_flush, NULL);
+    pthread_create (&other, NULL, sync_during_flush, NULL);
     sem_wait (&late_syncs);
   }
   sync_during_flush = NULL;
@@ -238,18 +238,21 @@ other_flush (void *arg)
 }
 
 /* The device reports a lost cache to one sync only, and a flush that is sent in
- * the meantime succeeds: it must return the error.
+ * the meantime succeeds: it must return the error.  The sync begins before the
+ * flush, or later.
  */
 static void
-flush_beside (void *(*sync) (void *) )
+flush_beside (void *(*sync) (void *), bool is_later)
 {
-  pthread_t thread;
-
   sem_init (&late_syncs, 0, 0);
-  assert_int_equal (pthread_create (&thread, NULL, sync, NULL), 0);
-  sem_wait (&late_syncs);
+  if (is_later)
+    sync_during_flush = sync;
+  else {
+    assert_int_equal (pthread_create (&other, NULL, sync, NULL), 0);
+    sem_wait (&late_syncs);
+  }
   assert_int_equal (flush (&a, 0), EIO);
-  pthread_join (thread, NULL);
+  pthread_join (other, NULL);
   sem_destroy (&late_syncs);
   assert_int_equal (flush (&a, 0), 0);
 }
@@ -257,43 +260,28 @@ flush_beside (void *(*sync) (void *) )
 static void
 a_flush_does_not_overtake_the_evictor (void **state)
 {
-  flush_beside (evictor_sync);
+  flush_beside (evictor_sync, false);
   assert_int_equal (flush (&b, 0), EIO);
-}
-
-/* The other sync began later, but the device told it first. */
-static void
-flush_before (void *(*sync) (void *) )
-{
-  int err;
-
-  sem_init (&late_syncs, 0, 0);
-  sync_during_flush = sync;
-  err = flush (&a, 0);
-  pthread_join (later, NULL);
-  sem_destroy (&late_syncs);
-  assert_int_equal (err, EIO);
-  assert_int_equal (flush (&a, 0), 0);
 }
 
 static void
 a_flush_waits_for_a_later_sync_of_the_evictor (void **state)
 {
-  flush_before (evictor_sync);
+  flush_beside (evictor_sync, true);
   assert_int_equal (flush (&b, 0), EIO);
 }
 
 static void
 a_flush_waits_for_a_later_flush (void **state)
 {
-  flush_before (other_flush);
+  flush_beside (other_flush, true);
   assert_int_equal (flush (&b, 0), 0);
 }
 
 static void
 a_flush_does_not_overtake_another_flush (void **state)
 {
-  flush_beside (other_flush);
+  flush_beside (other_flush, false);
   assert_int_equal (flush (&b, 0), 0);
 }
 

@@ -208,8 +208,9 @@ wait_by_range_locked (struct evictor *ev, struct window *w)
  * One sync serves all windows that are written when it begins: with a sync for
  * each window, a copy had 0.90 of the speed, and 64K writes 0.84 (overlayfs on
  * ext4, Linux 6.18).  A sync that fails serves its own window only: it may
- * report an old error, and have left pages unwritten (nfs_file_fsync, Linux
- * 6.18).  Returns 0 or an errno value.  Releases the lock if it syncs.
+ * report an old error, and have left pages unwritten (nfs_file_fsync and
+ * fuse_fsync return at the first error).  Returns 0 or an errno value. Releases
+ * the lock if it syncs.
  */
 static int
 wait_by_sync_locked (struct evictor *ev, const struct window *w)
@@ -229,6 +230,9 @@ wait_by_sync_locked (struct evictor *ev, const struct window *w)
   return err;
 }
 
+/* Wait until a taken window is on the disk, and return the rest of its credit.
+ * Returns 0 or an errno value.  Releases the lock.
+ */
 static int
 wait_for_window_locked (struct evictor *ev, struct window *w)
 {
