@@ -209,8 +209,8 @@ wait_by_range_locked (struct evictor *ev, struct window *w)
  * each window, a copy had 0.90 of the speed, and 64K writes 0.84 (overlayfs on
  * ext4, Linux 6.18).  A sync that fails serves its own window only: it may
  * report an old error, and have left pages unwritten (nfs_file_fsync and
- * fuse_fsync return at the first error).  Returns 0 or an errno value. Releases
- * the lock if it syncs.
+ * fuse_fsync return at the first error).
+ * Returns 0 or an errno value.  Releases the lock if it syncs.
  */
 static int
 wait_by_sync_locked (struct evictor *ev, const struct window *w)
