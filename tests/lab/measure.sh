@@ -368,16 +368,21 @@ quick_writes ()
 
 property_block-status ()
 {
+  local out
+
   [ -n "$folder" ] || { value='no holes'; kept=; return; }
   slow_writes "$1"
   value="$wrong of 6 slow writes"
   as_promised [ $wrong = 0 ]
   quick_writes "$1"
-  case $status-$(<"$tmp/out") in
+  out=$(<"$tmp/out")
+  case $status-$out in
     124-) value+=', no quick one' ;;
-    *'a hole, although'*) value+=', a quick one'; kept=no ;;
+    *'a hole, although'*)
+      value+=", a quick one by ${out##*written by }"
+      kept=no ;;
     *'all was trimmed'* | *': trim: '*) value+=', no holes by trim' ;;
-    *) value+=", $(tail -n 1 "$tmp/out")"; kept=no ;;
+    *) value+=", $(tail -n 1 <<<"$out")"; kept=no ;;
   esac
 }
 
