@@ -31,8 +31,8 @@ const char options_help[] =
   "cache-window-size=SIZE     Size of a window (default 2M).\n"
   "cache-limit=SIZE           Page cache of all disks together (default "
   "128M).\n"
-  "stats=FILE                 Write statistics of each disk at the end, and\n"
-  "                           on SIGUSR1 (\"-\": to the log).\n"
+  "stats=FILE                 Write statistics of each disk at the start, at\n"
+  "                           the end, and on SIGUSR1 (\"-\": to the log).\n"
   "stats-format=text|json|openmetrics\n"
   "                           Their format (default text).\n"
-  "stats-interval=SECONDS     Write them that often, too.";
+  "stats-interval=SECONDS     Also write them every SECONDS seconds.";
