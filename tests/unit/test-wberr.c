@@ -285,6 +285,54 @@ a_flush_does_not_overtake_another_flush (void **state)
   assert_int_equal (flush (&b, 0), 0);
 }
 
+static void *
+own_flush (void *arg)
+{
+  assert_int_equal (wberr_flush (&e, &a, LATE_FD), EIO);
+  return NULL;
+}
+
+/* Both cover writes that were acknowledged before they began. */
+static void
+two_flushes_of_a_connection_both_fail (void **state)
+{
+  flush_beside (own_flush, false);
+  flush_beside (own_flush, true);
+}
+
+/* A start of writeback gets no report of an earlier error, so its own error is
+ * new, also to an evictor that has not seen the earlier one.
+ */
+static void
+a_start_fails_after_an_error_of_pages (void **state)
+{
+  struct wberr_seen evictor = wberr_seen_now (&e);
+
+  watch ();
+  page_error = EIO;
+  assert_int_equal (flush (&a, EIO), EIO);
+  wberr_start_failed (&e, ENOSPC);
+  assert_int_equal (flush (&a, 0), ENOSPC);
+  wberr_observed (&e, &evictor, EIO);
+  assert_int_equal (flush (&a, 0), 0);
+}
+
+/* The error of a start may also be an error of pages, which the kernel reports
+ * to a wait of the evictor, too.
+ */
+static void
+an_error_of_a_start_is_recorded_once (void **state)
+{
+  struct wberr_seen evictor = wberr_seen_now (&e);
+
+  watch ();
+  page_error = EIO;
+  wberr_start_failed (&e, EIO);
+  assert_int_equal (flush (&a, 0), EIO);
+  wberr_observed (&e, &evictor, EIO);
+  assert_int_equal (flush (&a, 0), 0);
+}
+
 /* What the evictor has seen before a connection begins fails its first flush,
  * unless another client was told.
  */
@@ -343,6 +391,19 @@ a_write_in_progress_is_not_forgotten (void **state)
 
   assert_int_equal (flush (&a, EIO), EIO);
   assert_int_equal (flush (&a, 0), 0);
+  wberr_write_ends (&a, begun);
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+}
+
+/* The same if the flush fails for an error that was recorded. */
+static void
+a_write_beside_a_recorded_error_is_not_forgotten (void **state)
+{
+  const unsigned begun = wberr_write_begins (&a);
+
+  wberr_start_failed (&e, ENOSPC);
+  assert_int_equal (flush (&a, 0), ENOSPC);
   wberr_write_ends (&a, begun);
   assert_int_equal (flush (&a, 0), EIO);
   assert_int_equal (flush (&a, 0), 0);
@@ -508,11 +569,15 @@ main (void)
     TEST (a_flush_does_not_overtake_the_evictor),
     TEST (a_flush_waits_for_a_later_sync_of_the_evictor),
     TEST (a_flush_does_not_overtake_another_flush),
+    TEST (two_flushes_of_a_connection_both_fail),
+    TEST (a_start_fails_after_an_error_of_pages),
+    TEST (an_error_of_a_start_is_recorded_once),
     TEST (a_flush_waits_for_a_later_flush),
     TEST (a_new_connection_is_told_what_nobody_was),
     TEST (what_was_pending_fails_the_first_flush),
     TEST (shared_descriptions_share_each_report),
     TEST (a_write_in_progress_is_not_forgotten),
+    TEST (a_write_beside_a_recorded_error_is_not_forgotten),
     TEST (a_write_that_ends_during_a_flush_is_not_forgotten),
     TEST (fua_does_not_tell_a_new_connection),
     TEST (calls_take_turns_where_they_must),

@@ -125,29 +125,50 @@ wberr_seen_now (const struct wberr *e)
   return seen;
 }
 
+/* Count an error of pages that no call has counted yet. */
+static bool
+count_pages_locked (struct wberr *e)
+{
+  lock_assert (&e->lock);
+  if (!has_error (e->fd))
+    return false;
+  atomic_fetch_add (&e->pages, 1);
+  return true;
+}
+
 /* Return true if an error differs from all that are recorded. */
 static bool
 is_new_locked (struct wberr *e, const struct wberr_seen *seen)
 {
   lock_assert (&e->lock);
-  if (has_error (e->fd)) {
-    atomic_fetch_add (&e->pages, 1);
-    return true;
-  }
-  if (e->fd == -1)
-    return true;
-  return atomic_load (&seen->pages) == atomic_load (&e->pages);
+  return count_pages_locked (e) || e->fd == -1 ||
+         atomic_load (&seen->pages) == atomic_load (&e->pages);
+}
+
+static void
+record_locked (struct wberr *e, int err)
+{
+  const uint64_t count = (wberr_now (e) >> ERRNO_BITS) + 1;
+
+  lock_assert (&e->lock);
+  atomic_store (&e->latest, count << ERRNO_BITS | err);
+}
+
+void
+wberr_start_failed (struct wberr *e, int err)
+{
+  lock_take (&e->lock);
+  count_pages_locked (e);
+  record_locked (e, err);
+  lock_release (&e->lock);
 }
 
 void
 wberr_observed (struct wberr *e, struct wberr_seen *seen, int err)
 {
   lock_take (&e->lock);
-  if (is_new_locked (e, seen)) {
-    const uint64_t count = (wberr_now (e) >> ERRNO_BITS) + 1;
-
-    atomic_store (&e->latest, count << ERRNO_BITS | err);
-  }
+  if (is_new_locked (e, seen))
+    record_locked (e, err);
   atomic_store (&seen->pages, atomic_load (&e->pages));
   atomic_store (&seen->mark, wberr_now (e));
   lock_release (&e->lock);
@@ -303,9 +324,9 @@ next_recorded (struct wberr *e, struct wberr_client *c)
   return latest & ERRNO_MASK;
 }
 
-/* Record that the kernel's report of an error was used up.  If a write of the
- * connection has ended since "ended", the error may be about that write, so one
- * more flush must fail.
+/* Record that a report of an error was used up.  If a write of the connection
+ * has ended since "ended", the error may be about that write, so one more flush
+ * must fail.
  */
 static void
 count_report (struct wberr_client *c, unsigned ended, int err)
@@ -318,14 +339,16 @@ count_report (struct wberr_client *c, unsigned ended, int err)
 int
 wberr_flush (struct wberr *e, struct wberr_client *c, int fd)
 {
+  const wberr_mark begun = wberr_now (e);
   const int owed = atomic_exchange (&c->owed, 0);
   const unsigned ended = atomic_load (&c->ended);
   int err = wberr_sync (e, fd, &c->reported, true);
-  const bool by_kernel = err != 0;
 
   if (err == 0)
     err = next_recorded (e, c);
-  if (err && (by_kernel || e->shared))
+  if (err == 0) /* another flush of the connection may have got the report */
+    err = wberr_since (e, begun);
+  if (err)
     count_report (c, ended, err);
   if (err == 0)
     err = owed;

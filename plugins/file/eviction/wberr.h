@@ -3,10 +3,11 @@
  * The kernel reports a failed writeback once on each open file description
  * (errseq_t, Linux 4.13), and to a description that is opened later only if
  * no description has seen it yet.  A connection flushes on a description of its
- * own, so it gets these reports from the kernel.  Two kinds of errors would not
- * reach the connection: errors that the evictor's description has seen before
- * the connection was opened, and a failed cache flush of the device, which the
- * kernel reports to one caller only.  Both are recorded here.
+ * own, so it gets these reports from the kernel.  Three kinds of errors would
+ * not reach the connection: errors that the evictor's description has seen
+ * before the connection was opened, a failed cache flush of the device, which
+ * the kernel reports to one caller only, and an error of starting writeback,
+ * which ext4 reports only to the caller that starts it.  All are recorded here.
  *
  * To distinguish a new error of pages from a recorded one, the record has an
  * error descriptor.  It is queried only after another description has reported
@@ -88,9 +89,9 @@ struct wberr {
 /* The errors reported to one connection.  All fields are atomic. */
 struct wberr_client {
   struct wberr_seen reported; /* errors for which its flushes have failed */
-  atomic_uint reports; /* errors that the kernel reported to its flushes */
-  atomic_uint ended;   /* writes of this connection that have ended */
-  atomic_int owed;     /* errno for which one more flush fails, or 0 */
+  atomic_uint reports;        /* of errors, to its flushes */
+  atomic_uint ended;          /* writes of this connection that have ended */
+  atomic_int owed;            /* errno for which one more flush fails, or 0 */
 };
 
 /* Initialize the record of a disk, without errors. */
@@ -141,10 +142,13 @@ int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen,
 bool wberr_call_begins (struct wberr *e);
 void wberr_call_ends (struct wberr *e, bool turn);
 
-/* Call these before and after a call that starts writeback, and its
- * wberr_observed.
+/* Call these before and after a call that starts writeback.  wberr_start_failed
+ * records its error, an errno value, and must be called in between.  The error
+ * is always a new one, because the call starts the writeback itself, and gets
+ * no report of an earlier one.
  */
 void wberr_start_begins (struct wberr *e);
+void wberr_start_failed (struct wberr *e, int err);
 void wberr_start_ends (struct wberr *e);
 
 /* wberr_now returns the present mark.  wberr_since returns the errno of the

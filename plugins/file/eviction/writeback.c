@@ -100,7 +100,7 @@ start_range (struct writeback *wb, const struct extent *e)
   if (!wb->pages->by_range || err == EAGAIN || err == EINTR || err == ENOMEM)
     err = 0;
   if (err)
-    wberr_observed (wb->errors, &wb->seen, err);
+    wberr_start_failed (wb->errors, err);
   wberr_start_ends (wb->errors);
   if (err)
     report (wb, err, e);
