@@ -50,6 +50,13 @@ disk_size (const struct disk *d, int fd)
   return -1;
 }
 
+bool
+disk_hides_pages (const struct disk *d)
+{
+  return (d->magic == BTRFS_SUPER_MAGIC || d->magic == OVERLAYFS_SUPER_MAGIC) &&
+         wberr_now (&d->errors) != 0;
+}
+
 /* ---- what the kernel knows of the device ---- */
 
 /* Whether NBD can advertise this block size: a power of two from 512 bytes to
@@ -80,14 +87,23 @@ probe_block_device (struct disk *d, int fd)
     d->preferred_io = minimum;
 }
 
-/* Looks at the end of the file: on tmpfs a SEEK_HOLE walks all data from
- * where it starts.
+/* FUSE passes SEEK_DATA to its server, which does not have the dirty pages of
+ * this machine if the writeback cache is on (virtiofs, too): data would be a
+ * hole (Linux 6.18).  exFAT reports a hole where a program has just stored to
+ * mapped memory (Linux 7.2).
+ *
+ * Looks at the end of the file: on tmpfs a SEEK_HOLE walks all data from where
+ * it starts.
  */
 static bool
 knows_seek_hole (struct disk *d, int fd)
 {
-  int64_t size = disk_size (d, fd);
+  int64_t size;
 
+  if (d->id.is_block || d->magic == FUSE_SUPER_MAGIC ||
+      d->magic == EXFAT_SUPER_MAGIC)
+    return false;
+  size = disk_size (d, fd);
   if (size == -1)
     return false;
   /* Only -1 is an error: with a file of 2^63-1 bytes, btrfs rounds the end of
@@ -226,13 +242,7 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
   d->direct_is_exact = direct_is_exact (e->fd, magic);
   if (id->is_block)
     probe_block_device (d, e->fd);
-  /* FUSE passes SEEK_DATA to its server, which does not have the dirty pages of
-   * this machine if the writeback cache is on (virtiofs, too): data would be a
-   * hole (Linux 6.18).
-   */
-  d->can_seek_hole = !id->is_block && magic != FUSE_SUPER_MAGIC &&
-                     knows_seek_hole (d, e->fd);
-
+  d->can_seek_hole = knows_seek_hole (d, e->fd);
   if (add_evictor (d, e->fd) == -1) {
     disk_free (d);
     return NULL;

@@ -33,7 +33,7 @@ struct disk {
   uint32_t magic;        /* of the file system, see <linux/magic.h>; 0 = not
                           * known, or a block device */
   bool rotational;
-  bool can_seek_hole; /* lseek knows SEEK_DATA and SEEK_HOLE */
+  bool can_seek_hole; /* lseek with SEEK_DATA finds all data */
 
   /* Methods of zero.c that the kernel does not support for this disk, a bit for
    * each.  The first request that gets EOPNOTSUPP, ENOTTY or ENOSYS sets the
@@ -68,5 +68,12 @@ void disk_put (struct disk *d);
  * files grow.
  */
 int64_t disk_size (const struct disk *d, int fd);
+
+/* Return true if pages may be hidden behind what is a hole, or preallocated, on
+ * the disk: btrfs, also below overlayfs, keeps pages whose writeback failed,
+ * but neither SEEK_DATA finds them, nor does fallocate(2) zero them
+ * (Linux 6.18).
+ */
+bool disk_hides_pages (const struct disk *d);
 
 #endif /* FILE_DISK_H */

@@ -127,20 +127,22 @@ is_hole (struct connection *c, uint64_t offset, uint64_t end)
          nothing_stored (c->fd, start, length);
 }
 
-/* ---- overlayfs ---- */
+/* ---- what hides data ---- */
 
-/* Overlayfs passes SEEK_DATA to the file in its upper layer.  If that is FUSE
- * with the writeback cache (virtiofs too), its server does not have what is
- * still dirty, and written data would be a hole (Linux 6.18; disk.c excludes
- * FUSE itself).  FUSE has no FIEMAP, and overlayfs passes that on, too.  To be
- * asked for each query, since the first write to a file moves it to the upper
- * layer.
+/* Return false if written data may look like a hole.  Overlayfs passes
+ * SEEK_DATA to the file in its upper layer.  If that is FUSE with the writeback
+ * cache (virtiofs too), its server does not have what is still dirty, and
+ * written data would be a hole (Linux 6.18; disk.c excludes FUSE itself).  FUSE
+ * has no FIEMAP, and overlayfs passes that on, too.  To be asked for each
+ * query, since the first write to a file moves it to the upper layer.
  */
 static bool
 knows_holes (struct connection *c)
 {
   struct fiemap m = { .fm_length = 1 };
 
+  if (disk_hides_pages (c->disk))
+    return false;
   return c->disk->magic != OVERLAYFS_SUPER_MAGIC ||
          ioctl (c->fd, FS_IOC_FIEMAP, &m) == 0;
 }

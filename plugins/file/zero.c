@@ -144,6 +144,8 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
   const wberr_mark begun = wberr_now (&d->errors);
   size_t i;
 
+  if (rq->purpose != TRIM && disk_hides_pages (d))
+    return NOT_DONE;
   for (i = 0; i < NR_METHODS; i++) {
     const char *name = methods[i].name;
     int err;
