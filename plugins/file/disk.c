@@ -50,13 +50,6 @@ disk_size (const struct disk *d, int fd)
   return -1;
 }
 
-bool
-disk_hides_pages (const struct disk *d)
-{
-  return (d->magic == BTRFS_SUPER_MAGIC || d->magic == OVERLAYFS_SUPER_MAGIC) &&
-         wberr_now (&d->errors) != 0;
-}
-
 /* ---- what the kernel knows of the device ---- */
 
 /* Whether NBD can advertise this block size: a power of two from 512 bytes to

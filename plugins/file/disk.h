@@ -69,11 +69,4 @@ void disk_put (struct disk *d);
  */
 int64_t disk_size (const struct disk *d, int fd);
 
-/* Return true if pages may be hidden behind what is a hole, or preallocated, on
- * the disk: btrfs, also below overlayfs, keeps pages whose writeback failed,
- * but neither SEEK_DATA finds them, nor does fallocate(2) zero them
- * (Linux 6.18).
- */
-bool disk_hides_pages (const struct disk *d);
-
 #endif /* FILE_DISK_H */

@@ -129,22 +129,26 @@ is_hole (struct connection *c, uint64_t offset, uint64_t end)
 
 /* ---- what hides data ---- */
 
-/* Return false if written data may look like a hole.  Overlayfs passes
- * SEEK_DATA to the file in its upper layer.  If that is FUSE with the writeback
- * cache (virtiofs too), its server does not have what is still dirty, and
- * written data would be a hole (Linux 6.18; disk.c excludes FUSE itself).  FUSE
- * has no FIEMAP, and overlayfs passes that on, too.  To be asked for each
- * query, since the first write to a file moves it to the upper layer.
+/* Return false if written data may look like a hole, on two file systems:
+ *
+ * - btrfs keeps pages whose writeback failed, but SEEK_DATA does not find them
+ *   (Linux 6.18).
+ * - Overlayfs passes SEEK_DATA to the file in its upper layer, which may be on
+ *   btrfs.  If it is on FUSE with the writeback cache (virtiofs too), its
+ * server does not have what is still dirty (Linux 6.18; disk.c excludes FUSE
+ * itself). FUSE has no FIEMAP, and overlayfs passes that on, too.  To be asked
+ * for each query, since the first write to a file moves it to the upper layer.
  */
 static bool
 knows_holes (struct connection *c)
 {
+  const struct disk *d = c->disk;
+  const bool is_overlay = d->magic == OVERLAYFS_SUPER_MAGIC;
   struct fiemap m = { .fm_length = 1 };
 
-  if (disk_hides_pages (c->disk))
+  if ((is_overlay || d->magic == BTRFS_SUPER_MAGIC) && wberr_now (&d->errors))
     return false;
-  return c->disk->magic != OVERLAYFS_SUPER_MAGIC ||
-         ioctl (c->fd, FS_IOC_FIEMAP, &m) == 0;
+  return !is_overlay || ioctl (c->fd, FS_IOC_FIEMAP, &m) == 0;
 }
 
 /* ---- runs ---- */

@@ -17,6 +17,7 @@
 #include <inttypes.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -26,6 +27,7 @@
 #include <nbdkit-plugin.h>
 
 #include "zero.h"
+#include "eviction/pagecache.h"
 
 /* to enable: -D file.zero=1 */
 NBDKIT_DLL_PUBLIC int file_debug_zero;
@@ -131,6 +133,22 @@ log_method (const struct connection *c, const char *name, uint64_t offset,
                   err ? strerror (err) : "");
 }
 
+/* Drop the pages that a method should have replaced.  btrfs, also below
+ * overlayfs, keeps pages whose writeback failed, and takes their range for a
+ * hole: it succeeds, and leaves the old data in memory (Linux 6.18).  Returns
+ * false if pages are left.
+ */
+static bool
+no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
+{
+  const struct disk *d = c->disk;
+
+  if (d->magic != BTRFS_SUPER_MAGIC && d->magic != OVERLAYFS_SUPER_MAGIC)
+    return true;
+  return pagecache_drop (c->fd, offset, count) == 0 &&
+         pagecache_count (&d->pages, c->fd, offset, count) <= 0;
+}
+
 enum result { DONE, NOT_DONE, FAILED };
 
 /* Zero or trim whole pages without writing.  NOT_DONE: no method works here.
@@ -144,8 +162,6 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
   const wberr_mark begun = wberr_now (&d->errors);
   size_t i;
 
-  if (rq->purpose != TRIM && disk_hides_pages (d))
-    return NOT_DONE;
   for (i = 0; i < NR_METHODS; i++) {
     const char *name = methods[i].name;
     int err;
@@ -154,6 +170,8 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
       continue;
     err = run (&methods[i], c->fd, offset, count);
     log_method (c, name, offset, count, err);
+    if (err == 0 && rq->purpose != TRIM && !no_old_pages (c, offset, count))
+      return NOT_DONE;
     if (err == 0) {
       if (d->evictor)
         evictor_is_on_disk (d->evictor, offset, count, begun);

@@ -8,11 +8,9 @@
 # shellcheck source=rig/lib.sh
 . "$(dirname "$0")/rig/lib.sh" || exit
 
-# hidden CACHE FLAG...: what failed is zeroed with these flags.
-hidden ()
+# fails_at_8M CACHE: the writeback of 1 MiB of data, in a hole.
+fails_at_8M ()
 {
-  local i
-
   fresh_disk 1M "cache=$1"
   ask extents 8M 1M
   [ "$answer" = '1048576:3' ] || fail "cache=$1: no hole: $answer"
@@ -23,7 +21,15 @@ hidden ()
   ask extents 8M 1M
   [ "$answer" = '1048576:0' ] || fail "cache=$1: a hole: $answer"
   ask read 8M 1M
-  ask zero 8M 1M "${@:2}"
+}
+
+# is_zeroed FLAG...: by a request with these flags, also after parts of the pages
+# are written.
+is_zeroed ()
+{
+  local i
+
+  ask zero 8M 1M "$@"
   ask read 8M 1M
   for ((i = 0; i < 256; i += 16)); do ask write $((8192 + i * 4))K 512; done
   ask flush
@@ -32,10 +38,25 @@ hidden ()
   stop_nbdkit
 }
 
+# is_zeroed_later CACHE [FLAG]: by a client of another server, which does not
+# know of the error.
+is_zeroed_later ()
+{
+  client_stop
+  stop_nbdkit
+  start_nbdkit file "$mnt/disk" "cache=$1"
+  client_start "$uri"
+  is_zeroed "${@:2}"
+}
+
 disk_up 256M
 make_fs btrfs
 for cache in none preserve default; do
-  hidden $cache
-  hidden $cache nohole
+  fails_at_8M $cache
+  is_zeroed
+  fails_at_8M $cache
+  is_zeroed nohole
+  fails_at_8M $cache
+  is_zeroed_later $cache
 done
 disk_down

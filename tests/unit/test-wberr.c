@@ -35,8 +35,11 @@ static int sync_error, page_error, more_page_errors;
 /* A write that ends while the kernel syncs for the flush of "a". */
 static bool write_during_sync;
 
-/* A slow fdatasync, which reports that the device lost its cache. */
+/* Slow calls of fdatasync: one reports that the device lost its cache, and the
+ * other succeeds.
+ */
 #define LATE_FD 1000
+#define SLOW_FD 1001
 static sem_t late_syncs;
 
 /* A slow sync, which begins while the kernel syncs for a flush; or NULL. */
@@ -46,19 +49,20 @@ static pthread_t other;
 int
 fdatasync (int fd)
 {
+  void *(*const beside) (void *) = sync_during_flush;
   const int err = sync_error;
 
-  if (fd == LATE_FD) {
+  if (fd == LATE_FD || fd == SLOW_FD) {
     sem_post (&late_syncs);
     usleep (100000); /* so that a flush could overtake it */
     errno = EIO;
-    return -1;
-  }
-  if (sync_during_flush) {
-    pthread_create (&other, NULL, sync_during_flush, NULL);
-    sem_wait (&late_syncs);
+    return fd == LATE_FD ? -1 : 0;
   }
   sync_during_flush = NULL;
+  if (beside) {
+    pthread_create (&other, NULL, beside, NULL);
+    sem_wait (&late_syncs);
+  }
   if (write_during_sync)
     wberr_write_ends (&a, wberr_write_begins (&a));
   write_during_sync = false;
@@ -292,12 +296,37 @@ own_flush (void *arg)
   return NULL;
 }
 
-/* Both cover writes that were acknowledged before they began. */
+/* All cover writes that were acknowledged before they began. */
 static void
 two_flushes_of_a_connection_both_fail (void **state)
 {
   flush_beside (own_flush, false);
   flush_beside (own_flush, true);
+}
+
+/* The kernel reports nothing to it. */
+static void *
+slow_flush (void *arg)
+{
+  assert_int_equal (wberr_flush (&e, &a, SLOW_FD), EIO);
+  return NULL;
+}
+
+static void
+two_flushes_fail_for_a_recorded_error (void **state)
+{
+  wberr_start_failed (&e, EIO);
+  flush_beside (slow_flush, false);
+}
+
+static void
+two_flushes_fail_for_a_write_in_progress (void **state)
+{
+  const unsigned begun = wberr_write_begins (&a);
+
+  assert_int_equal (flush (&a, EIO), EIO);
+  wberr_write_ends (&a, begun);
+  flush_beside (slow_flush, false);
 }
 
 /* A start of writeback gets no report of an earlier error, so its own error is
@@ -405,7 +434,7 @@ a_write_beside_a_recorded_error_is_not_forgotten (void **state)
   wberr_start_failed (&e, ENOSPC);
   assert_int_equal (flush (&a, 0), ENOSPC);
   wberr_write_ends (&a, begun);
-  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&a, 0), ENOSPC);
   assert_int_equal (flush (&a, 0), 0);
 }
 
@@ -570,6 +599,8 @@ main (void)
     TEST (a_flush_waits_for_a_later_sync_of_the_evictor),
     TEST (a_flush_does_not_overtake_another_flush),
     TEST (two_flushes_of_a_connection_both_fail),
+    TEST (two_flushes_fail_for_a_recorded_error),
+    TEST (two_flushes_fail_for_a_write_in_progress),
     TEST (a_start_fails_after_an_error_of_pages),
     TEST (an_error_of_a_start_is_recorded_once),
     TEST (a_flush_waits_for_a_later_flush),

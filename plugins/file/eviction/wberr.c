@@ -295,7 +295,7 @@ wberr_write_ends (struct wberr_client *c, unsigned begun)
 {
   atomic_fetch_add (&c->ended, 1);
   if (atomic_load (&c->reports) != begun)
-    atomic_store (&c->owed, EIO);
+    atomic_fetch_add (&c->owed, 1);
 }
 
 /* Record that a flush fails for all errors up to "mark". */
@@ -308,19 +308,17 @@ mark_reported (struct wberr *e, wberr_mark mark)
   lock_release (&e->lock);
 }
 
-/* Return the errno of a recorded error for which no flush of the connection has
- * failed, or 0.  If two threads of a connection call this, one of them gets the
- * error.
+/* Return the errno of a recorded error after "known", or 0, and record that a
+ * flush of the connection fails for it.
  */
 static int
-next_recorded (struct wberr *e, struct wberr_client *c)
+next_recorded (struct wberr *e, struct wberr_client *c, wberr_mark known)
 {
   const wberr_mark latest = wberr_now (e);
 
-  /* Nearly always equal, and cheaper than an exchange. */
-  if (atomic_load (&c->reported.mark) == latest ||
-      atomic_exchange (&c->reported.mark, latest) == latest)
+  if (latest == known)
     return 0;
+  atomic_store (&c->reported.mark, latest);
   return latest & ERRNO_MASK;
 }
 
@@ -329,31 +327,36 @@ next_recorded (struct wberr *e, struct wberr_client *c)
  * must fail.
  */
 static void
-count_report (struct wberr_client *c, unsigned ended, int err)
+count_report (struct wberr_client *c, unsigned ended)
 {
   atomic_fetch_add (&c->reports, 1);
   if (atomic_load (&c->ended) != ended)
-    atomic_store (&c->owed, err);
+    atomic_fetch_add (&c->owed, 1);
 }
 
+/* Several flushes of a connection may be in progress.  All of them cover the
+ * writes that ended before they began, so each compares with what was reported
+ * when it began, and all fail for an error.
+ */
 int
 wberr_flush (struct wberr *e, struct wberr_client *c, int fd)
 {
-  const wberr_mark begun = wberr_now (e);
-  const int owed = atomic_exchange (&c->owed, 0);
+  const wberr_mark known = atomic_load (&c->reported.mark);
+  const unsigned paid = atomic_load (&c->paid);
+  const unsigned owed = atomic_load (&c->owed);
   const unsigned ended = atomic_load (&c->ended);
   int err = wberr_sync (e, fd, &c->reported, true);
 
   if (err == 0)
-    err = next_recorded (e, c);
-  if (err == 0) /* another flush of the connection may have got the report */
-    err = wberr_since (e, begun);
+    err = next_recorded (e, c, known);
   if (err)
-    count_report (c, ended, err);
-  if (err == 0)
-    err = owed;
-  if (err)
+    count_report (c, ended);
+  else if (owed != paid)
+    err = wberr_now (e) & ERRNO_MASK;
+  if (err) {
+    atomic_store (&c->paid, owed);
     mark_reported (e, atomic_load (&c->reported.mark));
+  }
   return err;
 }
 
@@ -365,8 +368,8 @@ wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd, int flush_fd,
   const int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen, false);
 
   if (err && fd == -1) { /* the next flush gets no report of the error */
-    count_report (c, atomic_load (&c->ended), err);
-    atomic_store (&c->owed, err);
+    count_report (c, atomic_load (&c->ended));
+    atomic_fetch_add (&c->owed, 1);
   }
   /* Another request's error may be of this request's data. */
   return err ? err : wberr_since (e, atomic_load (&begun->mark));

@@ -91,7 +91,8 @@ struct wberr_client {
   struct wberr_seen reported; /* errors for which its flushes have failed */
   atomic_uint reports;        /* of errors, to its flushes */
   atomic_uint ended;          /* writes of this connection that have ended */
-  atomic_int owed;            /* errno for which one more flush fails, or 0 */
+  atomic_uint owed; /* failures of one more flush, for writes in progress */
+  atomic_uint paid; /* of these, when a flush last failed */
 };
 
 /* Initialize the record of a disk, without errors. */
@@ -124,7 +125,7 @@ struct wberr_seen wberr_seen_now (const struct wberr *e);
  * holds the errors that the caller had seen, and is moved to the latest one.
  * The error is recorded as a new one, unless a recorded error of pages that the
  * caller had not seen explains it.  Without an error descriptor each error is
- * recorded, so one error may fail two flushes of a connection.
+ * recorded, so one error may fail as many flushes as there are connections.
  */
 void wberr_observed (struct wberr *e, struct wberr_seen *seen, int err);
 
