@@ -254,11 +254,13 @@ make_fs ()
 }
 
 # The disk may still be in use by whoever has a copy of its last mount: a
-# program that was given name spaces of its own at that moment.
+# program that was given name spaces of its own at that moment.  A kernel thread
+# that makes inode tables after the mount would flush the disk, and if the disk
+# refuses this flush, no program gets the report (ext4lazyinit, Linux 6.18).
 make_fs_once ()
 {
   case $1 in
-    ext4) mkfs.ext4 -q -F "${@:2}" "$device" ;;
+    ext4) mkfs.ext4 -q -F -E lazy_itable_init=0 "${@:2}" "$device" ;;
     xfs) mkfs.xfs -q -f "${@:2}" "$device" ;;
     btrfs) mkfs.btrfs -q -f "${@:2}" "$device" ;;
     *) fail "no such file system: $1" ;;
