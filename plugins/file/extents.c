@@ -129,15 +129,16 @@ is_hole (struct connection *c, uint64_t offset, uint64_t end)
 
 /* ---- what hides data ---- */
 
-/* Return false if written data may look like a hole, on two file systems:
+/* Return false if written data may look like a hole.
  *
- * - btrfs keeps pages whose writeback failed, but SEEK_DATA does not find them
- *   (Linux 6.18).
- * - Overlayfs passes SEEK_DATA to the file in its upper layer, which may be on
- *   btrfs.  If it is on FUSE with the writeback cache (virtiofs too), its
- * server does not have what is still dirty (Linux 6.18; disk.c excludes FUSE
- * itself). FUSE has no FIEMAP, and overlayfs passes that on, too.  To be asked
- * for each query, since the first write to a file moves it to the upper layer.
+ * btrfs keeps pages whose writeback failed, but SEEK_DATA does not find them
+ * (Linux 6.18).
+ *
+ * Overlayfs passes SEEK_DATA to the file in its upper layer, which may be on
+ * btrfs.  If it is on FUSE with the writeback cache (virtiofs too), its server
+ * does not have what is still dirty (Linux 6.18; disk.c excludes FUSE itself).
+ * FUSE has no FIEMAP, and overlayfs passes that on, too.  To be asked for each
+ * query, since the first write to a file moves it to the upper layer.
  */
 static bool
 knows_holes (struct connection *c)
