@@ -136,7 +136,8 @@ log_method (const struct connection *c, const char *name, uint64_t offset,
 /* Drop the pages that a method should have replaced.  btrfs, also below
  * overlayfs, keeps pages whose writeback failed, and takes their range for a
  * hole: it succeeds, and leaves the old data in memory (Linux 6.18).  Returns
- * false if pages are left.
+ * false if pages are left; without cachestat (overlayfs, before Linux 6.5) that
+ * cannot be seen, and it returns true.
  */
 static bool
 no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)

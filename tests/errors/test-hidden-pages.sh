@@ -38,7 +38,7 @@ is_zeroed ()
   stop_nbdkit
 }
 
-# is_zeroed_later CACHE [FLAG]: by a client of another server, which does not
+# is_zeroed_later CACHE: by a client of another server, which does not
 # know of the error.
 is_zeroed_later ()
 {
@@ -46,7 +46,7 @@ is_zeroed_later ()
   stop_nbdkit
   start_nbdkit file "$mnt/disk" "cache=$1"
   client_start "$uri"
-  is_zeroed "${@:2}"
+  is_zeroed
 }
 
 disk_up 256M
