@@ -234,9 +234,16 @@ evictor_count_soon (struct evictor *ev)
   evictor_unlock (ev);
 }
 
+/* The most bytes of one prefetch, as nbdkit limits a read.  NBD_CMD_CACHE has
+ * no limit but 4 GiB, of which the kernel reads only the size of its readahead.
+ */
+#define MOST_PREFETCH (UINT64_C (64) << 20)
+
 void
 evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
 {
+  if (length > MOST_PREFETCH)
+    length = MOST_PREFETCH;
   posix_fadvise (ev->fd, offset, length, POSIX_FADV_WILLNEED);
   evictor_read (ev, offset, length);
 }

@@ -134,8 +134,9 @@ void evictor_read (struct evictor *ev, uint64_t offset, uint64_t length);
  */
 void evictor_count_soon (struct evictor *ev);
 
-/* Start readahead of [offset, offset+length), and record it as evictor_read
- * does.  Does not wait for the data.  A hint: errors are ignored.  length > 0.
+/* Start readahead of [offset, offset+length), of at most the first 64 MiB, and
+ * record it as evictor_read does.  Does not wait for the data.  A hint: errors
+ * are ignored.  length > 0.
  */
 void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
 
