@@ -58,9 +58,11 @@ count_left_locked (struct evictor *ev)
   if (ev->config.preserve)
     return ev->preserve.ours.bytes;
   evictor_unlock (ev);
-  /* The server that writes the file drops them when it closes. */
+  /* While another server writes the file, its pages are not counted, because
+   * nothing may be dropped.
+   */
   left = evictor_has_other_writer (ev)
-           ? 0
+           ? -1
            : pagecache_count_file (ev->config.pages, ev->fd);
   lock_take (&ev->lock);
   if (left <= 0)

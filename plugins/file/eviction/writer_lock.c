@@ -38,5 +38,9 @@ writer_lock_is_taken (int fd)
 {
   struct flock lock = lock_of_type (F_WRLCK);
 
-  return fcntl (fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  /* The kernel reports any lock that covers the byte: lockf(3) and others lock
+   * up to the end of all offsets.
+   */
+  return fcntl (fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_RDLCK &&
+         lock.l_start == LOCKED_BYTE && lock.l_len == 1;
 }

@@ -31,6 +31,8 @@
 void writer_lock_take (int fd);
 
 /* Return whether another description has the lock; false if that is not known.
+ * A lock of another program that covers the byte may hide it, because the
+ * kernel reports one lock only.
  */
 bool writer_lock_is_taken (int fd);
 

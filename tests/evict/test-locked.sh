@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# With cache=none, reads leave no page in memory although another program has
+# locked the file, as a backup job may.  While another server writes the file its
+# pages stay, as their writeback may have failed; if that server ends without
+# dropping them, the last close of this one does.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need nbdcopy python3
+
+# lock HOW [LENGTH START]: in a process of its own, until unlock.
+lock ()
+{
+  rm -f "$tmp/locked"
+  python3 -c '
+import fcntl, signal, sys
+with open(sys.argv[1], "r+b") as f:
+    fcntl.lockf(f, getattr(fcntl, sys.argv[3]), *map(int, sys.argv[4:]))
+    open(sys.argv[2], "w").close()
+    signal.pause()' "$tmp/disk" "$tmp/locked" "$@" &
+  locker=$!
+  pids+=("$locker")
+  eventually 20 test -e "$tmp/locked" || fail "$*: no lock"
+}
+
+unlock ()
+{
+  kill "$locker"
+  wait "$locker" || :
+}
+
+random_file "$tmp/disk" 32M
+for how in LOCK_SH LOCK_EX; do
+  drop "$tmp/disk"
+  lock "$how"
+  start_nbdkit -r file "$tmp/disk" cache=none
+  limited nbdcopy "$uri" null:
+  empty_soon "$tmp/disk" "read while a program has a lock, $how"
+  unlock
+  stop_nbdkit
+done
+
+# The lock of eviction/writer_lock.c.
+lock LOCK_SH 1 $((0x6e62646b69740000))
+start_nbdkit -r file "$tmp/disk" cache=none
+client_start "$uri"
+ask_any read 0 32M
+sleep 3 # idle
+[ "$(resident "$tmp/disk")" -gt 0 ] || fail 'pages were dropped'
+unlock
+client_stop
+empty_soon "$tmp/disk" 'after the last close'
+stop_nbdkit
