@@ -27,8 +27,9 @@ static pthread_mutex_t connections_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD (list, connection) connections;
 
 /* Check that cache=preserve can keep its promise.  Reads need O_DIRECT, which
- * leaves the page cache as it is.  Before a write the kernel must report which
- * pages are resident.  Returns 0, or -1 with nbdkit_error called.
+ * leaves the page cache as it is.  Before a write, and before a read of a file
+ * that may be read through the page cache in spite of O_DIRECT, the kernel must
+ * report which pages are resident.  Returns 0, or -1 with nbdkit_error called.
  */
 static int
 check_preserve (struct connection *c)
@@ -41,13 +42,14 @@ check_preserve (struct connection *c)
     nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available "
                   "for this file: %m: use cache=none or cache=default",
                   d->name);
-  else if (c->writable && d->pages.counts == COUNTS_BY_NOTHING)
+  else if ((c->writable || !d->direct_is_exact) &&
+           d->pages.counts == COUNTS_BY_NOTHING)
     nbdkit_error (
-      "%s: cache=preserve cannot keep the pages of other processes if "
-      "the file is written, as the kernel does not report to this "
-      "server which pages are resident: serve it read-only (-r), run "
-      "the server as the owner of the file, or use cache=none",
-      d->name);
+      "%s: cache=preserve cannot keep the pages of other processes, as "
+      "the kernel does not report to this server which pages are "
+      "resident: %srun the server as the owner of the file, or use "
+      "cache=none",
+      d->name, d->direct_is_exact ? "serve the file read-only (-r), " : "");
   else
     return 0;
   return -1;

@@ -80,7 +80,6 @@ left=$(resident "$tmp/compressed/disk")
 [ "$left" -le 8192 ] || fail "compressed by btrfs: $left pages of 16384 are left"
 grep -q 'may stay in memory' "$tmp/log" || fail 'compressed: it is not said'
 stop_nbdkit
-umount "$tmp/compressed"
 
 # Of a file that it neither owns nor may write the kernel tells it nothing.
 random_file "$tmp/disk" $size
@@ -106,6 +105,13 @@ under=("$builddir/lib/without-direct")
 refused 'cache=preserve needs O_DIRECT, which is not available' \
   file "$tmp/disk" cache=preserve
 under=()
+
+# Nor can it know which pages such reads bring in.
+tmp=$tmp/open
+refused 'does not report to this server which pages are resident: run the' \
+  -r -u nobody -g nogroup file "$here/compressed/disk" cache=preserve
+tmp=$here
+umount "$tmp/compressed"
 
 # 70,000 scattered writes over pages of others: those stay, and what the client
 # alone has read or written goes.  scattered: how many of others' are gone, less
