@@ -36,7 +36,8 @@ preserve_free (struct preserve *p)
 /* Take the plugin's pages out of "set": pages that are in a window, in "ours",
  * or have failed, except those in "others".  The exception is needed because a
  * window of writes holds all that is written, also to pages of other processes.
- * Without memory the set is unchanged, so no page is mistaken for the plugin's.
+ * Without memory the set is unchanged, or no page may be dropped now, so no
+ * page is mistaken for the plugin's.
  */
 static void
 subtract_ours_locked (struct evictor *ev, struct extent_set *set)
@@ -51,7 +52,8 @@ subtract_ours_locked (struct evictor *ev, struct extent_set *set)
     ring_subtract_from (&ev->writes, set, NULL);
     extent_set_subtract (set, &ev->preserve.ours);
     extent_set_subtract (set, &ev->kept.failed);
-    extent_set_union (set, &others);
+    if (extent_set_union (set, &others) == -1)
+      ev->kept.unrecorded = true;
   }
   extent_set_free (&others);
 }
@@ -93,6 +95,7 @@ divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
   lock_assert (&ev->lock);
   extent_set_init (ours, MAX_KEPT);
   extent_set_init (others, MAX_KEPT);
+  others->rounds_up = true;
   if (extent_set_add (ours, e.offset, e.length) == 0 &&
       extent_set_add (others, e.offset, e.length) == 0) {
     find_others_locked (ev, others);
