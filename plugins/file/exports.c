@@ -32,9 +32,24 @@
 #include "resolve.h"
 
 static bool
-is_servable (const struct stat *st)
+is_servable (mode_t mode)
 {
-  return S_ISREG (st->st_mode) || S_ISBLK (st->st_mode);
+  return S_ISREG (mode) || S_ISBLK (mode);
+}
+
+/* Return the type of an open file, as in st_mode, or 0 with errno.  Unlike
+ * fstat(2) it does not ask the server of a file system, which may not answer:
+ * the kernel knows the type since it has looked up the name.
+ */
+static mode_t
+type_of (int fd)
+{
+  struct statx stx;
+
+  return statx (fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stx) ==
+             0
+           ? stx.stx_mode & S_IFMT
+           : 0;
 }
 
 /* ---- checking ---- */
@@ -57,7 +72,7 @@ exports_check (const char *key, const char *value)
   if (options.fd != -1)
     fcntl (options.fd, F_SETFD, FD_CLOEXEC);
 
-  if (options_serve_folder () ? S_ISDIR (st.st_mode) : is_servable (&st))
+  if (options_serve_folder () ? S_ISDIR (st.st_mode) : is_servable (st.st_mode))
     return 0;
   if (options_serve_folder ())
     nbdkit_error ("%s=%s: is not a directory", key, value);
@@ -94,15 +109,16 @@ is_read_only_device (int fd)
  * still the file that was checked.
  */
 static int
-open_again (int dirfd, const char *name, int flags, const struct stat *checked)
+open_again (int dirfd, const char *name, int flags, int path_fd)
 {
-  struct stat st;
+  struct stat st, checked;
   int fd = resolve_open (dirfd, name, flags | O_NONBLOCK, options.symlinks);
 
   if (fd == -1)
     return -1;
-  if (fstat (fd, &st) == -1 || st.st_dev != checked->st_dev ||
-      st.st_ino != checked->st_ino || !is_servable (&st)) {
+  if (fstat (fd, &st) == -1 || fstat (path_fd, &checked) == -1 ||
+      st.st_dev != checked.st_dev || st.st_ino != checked.st_ino ||
+      !is_servable (st.st_mode)) {
     close (fd);
     errno = ESTALE;
     return -1;
@@ -117,24 +133,21 @@ open_again (int dirfd, const char *name, int flags, const struct stat *checked)
 static int
 open_servable (int dirfd, const char *name, int flags)
 {
-  struct stat st;
-  int path_fd, fd, err;
+  int path_fd, fd = -1, err;
+  mode_t type;
 
   path_fd = resolve_open (dirfd, name, O_PATH, options.symlinks);
   if (path_fd == -1)
     return -1;
-  if (fstat (path_fd, &st) == -1)
-    fd = -1;
-  else if (!is_servable (&st)) {
+  type = type_of (path_fd);
+  if (type && !is_servable (type))
     errno = EINVAL;
-    fd = -1;
-  }
-  else {
+  else if (type) {
     /* This waits until other processes have given up their leases of the file.
      */
     fd = reopen (path_fd, flags);
     if (fd == -1 && errno == ENOENT)
-      fd = open_again (dirfd, name, flags, &st);
+      fd = open_again (dirfd, name, flags, path_fd);
   }
   err = errno;
   close (path_fd);
@@ -315,14 +328,14 @@ exports_free (struct exported *e)
 
 /* ---- listing ---- */
 
-/* Whether the name is listed.  Only regular files, block devices and links are
- * examined: a folder may be a mount whose server does not answer.  Links are
- * followed as far as when a client opens them.
+/* Whether the name is listed.  Only links, and names whose type is not known,
+ * are examined: a folder may be a mount whose server does not answer.  Links
+ * are followed as far as when a client opens them; with symlinks=beneath not to
+ * a file system that is mounted in the folder.
  */
 static bool
 is_listed (int dirfd, const struct dirent *d)
 {
-  struct stat st;
   bool servable;
   int fd;
 
@@ -330,10 +343,10 @@ is_listed (int dirfd, const struct dirent *d)
     return true;
   if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
     return false;
-  fd = resolve_open (dirfd, d->d_name, O_PATH, options.symlinks);
+  fd = resolve_to_list (dirfd, d->d_name, options.symlinks);
   if (fd == -1)
     return false;
-  servable = fstat (fd, &st) == 0 && is_servable (&st);
+  servable = is_servable (type_of (fd));
   close (fd);
   return servable;
 }

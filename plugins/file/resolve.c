@@ -25,11 +25,13 @@ call_openat2 (int dirfd, const char *name, int flags, int resolve)
   int fd;
 
   /* EAGAIN: a rename during the call kept the kernel from checking that the
-   * name is beneath the folder.
+   * name is beneath the folder.  With O_NONBLOCK another process may also have
+   * a lease of the file.
    */
   do
     fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
-  while (fd == -1 && (errno == EINTR || errno == EAGAIN));
+  while (fd == -1 &&
+         (errno == EINTR || (errno == EAGAIN && !(flags & O_NONBLOCK))));
   return fd;
 }
 
@@ -48,6 +50,15 @@ resolve_open (int dirfd, const char *name, int flags, enum symlinks symlinks)
   if (dirfd == AT_FDCWD || symlinks == SYMLINKS_FOLLOW)
     return openat (dirfd, name, flags);
   return call_openat2 (dirfd, name, flags, resolve_flags[symlinks]);
+}
+
+int
+resolve_to_list (int dirfd, const char *name, enum symlinks symlinks)
+{
+  if (symlinks != SYMLINKS_BENEATH)
+    return resolve_open (dirfd, name, O_PATH, symlinks);
+  return call_openat2 (dirfd, name, O_PATH | O_CLOEXEC,
+                       resolve_flags[symlinks] | RESOLVE_NO_XDEV);
 }
 
 int

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # With dir= and dirfd=, the exports are listed and served although a file system
-# that is mounted in the folder does not answer.
+# that is mounted in the folder does not answer.  With symlinks=beneath links may
+# lead there.  A client that asks for the folder is refused, and the server ends.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -25,12 +26,18 @@ mount -i -t fuse -o fd=7,rootmode=40000,user_id=0,group_id=0 dead "$dir/sub" ||
 
 for mode in "dir=$dir" dirfd=8; do
   for symlinks in follow beneath; do
+    rm -f "$dir/into"
+    [ $symlinks = follow ] || ln -s sub/x "$dir/into"
     start_nbdkit file "$mode" symlinks=$symlinks 8<"$dir" 7<&-
     timeout --foreground -k 1 60 nbdinfo --list "$uri" >"$tmp/list" ||
       fail "$mode symlinks=$symlinks: no list of exports"
     listed=$(grep -o '^export=".*"' "$tmp/list" | sort | tr '\n' ' ')
     [ "$listed" = 'export="good" export="link" ' ] ||
       fail "$mode symlinks=$symlinks: listed $listed"
+    status=0
+    timeout --foreground -k 1 60 nbdinfo --size \
+      "nbd+unix:///sub?socket=$tmp/sock" >"$tmp/list" 2>&1 || status=$?
+    [ $status = 1 ] || fail "$mode: opening sub: status $status"
     stop_nbdkit
   done
 done
