@@ -236,8 +236,8 @@ replace_file (void)
   if (r == 0)
     r = rename (part, options.stats);
   if (r == -1) {
-    nbdkit_error ("stats=%s: %m: the new file %s was not completed, so the old "
-                  "one stays; their folder needs free space and must let "
+    nbdkit_error ("stats=%s: %m: the new file %s was not completed, so an old "
+                  "one stays; their folder must exist, have free space and let "
                   "nbdkit create files",
                   options.stats, part);
     unlink (part);
