@@ -48,13 +48,28 @@ def built(build_dir):
     raise Failure(f"no plugin of ours in {build_dir}: build it")
 
 
+def plugin_folder():
+    """Where nbdkit looks for plugins, or None if there is no nbdkit."""
+    with contextlib.suppress(OSError):
+        config = subprocess.run(["nbdkit", "--dump-config"], text=True,
+                                check=False, stdin=subprocess.DEVNULL,
+                                capture_output=True).stdout
+        for line in config.splitlines():
+            if line.startswith("plugindir="):
+                return line.partition("=")[2]
+    return None
+
+
 def stock():
     """The same with the plugin that came with nbdkit, or None if there is none.
-    While this project's package is installed it is called stock-file."""
-    for plugin in ("stock-file", "file"):
-        text = about("nbdkit", plugin)
+    While this project's package is installed it is called stock-file.  A path,
+    because the nbdkit of the build folder replaces "file"."""
+    folder = plugin_folder()
+    for plugin in ("stock-file", "file") if folder else ():
+        path = f"{folder}/nbdkit-{plugin}-plugin.so"
+        text = about("nbdkit", path)
         if "name=file\n" in text and OURS not in text:
-            return "nbdkit", plugin
+            return "nbdkit", path
     return None
 
 

@@ -95,10 +95,12 @@ which 0 ours $so "$NBDKIT" -U - file "$tmp/out.img" --run 'sleep 0.5'
 which 0 ours $so bash -c "'$NBDKIT' -P '$tmp/pid' -U '$tmp/sock' file \
   '$tmp/out.img' && sleep 0.5 && kill \"\$(cat '$tmp/pid')\""
 folder=$(nbdkit --dump-config | sed -n 's/^plugindir=//p')
+has_stock=
 for stock in nbdkit-stock-file-plugin.so $so; do
   if [ -e "$folder/$stock" ] && ! grep -q file_windowed= "$folder/$stock"; then
     which 1 stock "$stock" nbdkit -U - "$folder/$stock" "$tmp/out.img" \
       --run 'sleep 0.5'
+    has_stock=1
   fi
 done
 refused 3 'started no nbdkit' --which -- true
@@ -123,6 +125,12 @@ refused 3 'build it' --build-dir "$tmp"
 refused 2 'put -- before the command: verify-cache -- nbdcopy --flush -- in out' \
   nbdcopy --flush -- in out
 refused 2 'unrecognized arguments: --no-such' --no-such -- true
+refused 2 'there is no command after --' --max-pages 0 --
+refused 2 '--only is for the matrix' --only copy-in-raw -- true
+refused 2 '--size is for the matrix' --size 1M -- true
+[ ! -e /dev/full ] ||
+  refused 3 '--json=/dev/full: No space left' --json /dev/full --file "$tmp/in" \
+    -- true
 
 # A machine without nbdkit.
 mkdir "$tmp/bin"
@@ -149,15 +157,16 @@ if [ "$(id -u)" = 0 ] && "${else[@]}" --help >/dev/null 2>&1; then
   chmod go-x "$tmp"
 fi
 
-verify 0 --size 32M --dir "$tmp" --build-dir "$(dirname "$NBDKIT")" \
-  --json "$tmp/json" --plot "$tmp/plot.svg"
+# The stock plugin is found even if "nbdkit file" is this one.
+PATH=$(dirname "$NBDKIT"):$PATH verify 0 --size 32M --dir "$tmp" \
+  --build-dir "$(dirname "$NBDKIT")" --json "$tmp/json" --plot "$tmp/plot.svg"
 jq -e '[.[] | select(.plugin | startswith("ours"))] |
        length == 8 and all(.cachestat == 0)' "$tmp/json" >/dev/null ||
   fail 'ours, in the matrix'
-jq -e '[.[] | select(.plugin == "stock, cache=default")] |
-       length == 0 or length == 8 and all(.cachestat > 0)' "$tmp/json" \
-  >/dev/null || fail 'the stock plugin, in the matrix'
-if jq -e 'any(.plugin == "stock, cache=default")' "$tmp/json" >/dev/null; then
+if [ -n "$has_stock" ]; then
+  jq -e '[.[] | select(.plugin == "stock, cache=default")] |
+         length == 8 and all(.cachestat > 0)' "$tmp/json" >/dev/null ||
+    fail 'the stock plugin, in the matrix'
   grep -q '^copy-in-raw *stock, cache=default .*more than 0 pages left$' \
     "$tmp/out" || fail "no verdict for the stock plugin: $(<"$tmp/out")"
 fi
