@@ -108,6 +108,21 @@ done
 COLUMNS=60 "$watch" --once "$tmp/file" >"$tmp/screen"
 [ "$(wc -l <"$tmp/screen")" = 7 ] || fail "wrapped: $(<"$tmp/screen")"
 
+# A few pages of a large file are not 0.0 MiB, and one page of a small file is
+# not more than all of it.
+truncate -s 1M "$tmp/few"
+echo >>"$tmp/few"
+"$watch" --once "$tmp/few" >"$tmp/screen"
+grep -q 'resident <0.1 MiB ' "$tmp/screen" || fail "few: $(<"$tmp/screen")"
+echo >"$tmp/small"
+"$watch" --once "$tmp/small" >"$tmp/screen"
+grep -q ' 100.0 %$' "$tmp/screen" || fail "a small file: $(<"$tmp/screen")"
+if [ -e /dev/full ]; then
+  ! "$watch" --once --tsv "$tmp/few" >/dev/full 2>"$tmp/err" ||
+    fail 'full, and no error'
+  grep -q 'standard output: No space left' "$tmp/err" || fail "$(<"$tmp/err")"
+fi
+
 # A screen of 20 lines has room for four files: the rest is counted.
 files=()
 for i in 1 2 3 4 5 6; do
@@ -138,10 +153,11 @@ done
 
 # A file that is deleted while it is watched is marked.
 is "$tmp/many-1" .deleted false
+rm "$tmp/samples" # which has lines of the first watch
 "$watch" --interval 0.05 --json "$tmp/many-1" >"$tmp/samples" &
 watcher=$!
 pids+=("$watcher")
-eventually 20 grep -q '"deleted": false' "$tmp/samples" || fail 'no sample'
+eventually 20 grep -qs '"deleted": false' "$tmp/samples" || fail 'no sample'
 rm "$tmp/many-1"
 eventually 20 grep -q '"deleted": true' "$tmp/samples" ||
   fail 'a deleted file is not marked'
