@@ -109,6 +109,13 @@ refused uninstall 'not the stock plugin'
 ! over_stock install "DESTDIR=$tmp/none" || fail 'there is no such folder'
 grep -q 'no such folder of plugins' "$tmp/make.log" || fail 'another message'
 
+# The script by itself takes a folder that is not absolute.
+cp --remove-destination "$tmp/stock" "$active"
+rm "$kept"
+(cd "$tmp/dest" && "$srcdir/../scripts/over-stock" install "$ours" plugins) ||
+  fail 'a relative folder'
+holds "$ours" "$tmp/stock"
+
 # The rest replaces nbdkit's own folder, in a mount namespace of this script.
 need_root
 [ -n "${MOUNTS_OF_ITS_OWN:-}" ] || skip 'needs a mount namespace'
