@@ -27,9 +27,10 @@ static pthread_mutex_t connections_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD (list, connection) connections;
 
 /* Check that cache=preserve can keep its promise.  Reads need O_DIRECT, which
- * leaves the page cache as it is.  Before a write, and before a read of a file
- * that may be read through the page cache in spite of O_DIRECT, the kernel must
- * report which pages are resident.  Returns 0, or -1 with nbdkit_error called.
+ * leaves the page cache as it is.  Before a write, and on btrfs, which reads
+ * compressed files through the page cache in spite of O_DIRECT, also before a
+ * read, the kernel must report which pages are resident.  Returns 0, or -1 with
+ * nbdkit_error called.
  */
 static int
 check_preserve (struct connection *c)
@@ -42,14 +43,15 @@ check_preserve (struct connection *c)
     nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available "
                   "for this file: %m: use cache=none or cache=default",
                   d->name);
-  else if ((c->writable || !d->direct_is_exact) &&
+  else if ((c->writable || d->magic == BTRFS_SUPER_MAGIC) &&
            d->pages.counts == COUNTS_BY_NOTHING)
     nbdkit_error (
       "%s: cache=preserve cannot keep the pages of other processes, as "
       "the kernel does not report to this server which pages are "
       "resident: %srun the server as the owner of the file, or use "
       "cache=none",
-      d->name, d->direct_is_exact ? "serve the file read-only (-r), " : "");
+      d->name,
+      d->magic == BTRFS_SUPER_MAGIC ? "" : "serve the file read-only (-r), ");
   else
     return 0;
   return -1;

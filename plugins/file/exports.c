@@ -38,18 +38,19 @@ is_servable (mode_t mode)
 }
 
 /* Return the type of an open file, as in st_mode, or 0 with errno.  Unlike
- * fstat(2) it does not ask the server of a file system, which may not answer:
- * the kernel knows the type since it has looked up the name.
+ * fstat(2), statx(2) does not ask the server of a file system, which may not
+ * answer: the kernel knows the type since it has looked up the name.  Sandboxes
+ * may refuse statx.
  */
 static mode_t
 type_of (int fd)
 {
   struct statx stx;
+  struct stat st;
 
-  return statx (fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stx) ==
-             0
-           ? stx.stx_mode & S_IFMT
-           : 0;
+  if (statx (fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stx) == 0)
+    return stx.stx_mode & S_IFMT;
+  return fstat (fd, &st) == 0 ? st.st_mode & S_IFMT : 0;
 }
 
 /* ---- checking ---- */

@@ -15,6 +15,9 @@
 
 #include "resolve.h"
 
+/* How often a name is opened with O_NONBLOCK while it is busy. */
+#define MOST_TRIES 16
+
 /* Not every C library has a function for it, and those that do declare it
  * differently.
  */
@@ -22,16 +25,17 @@ static int
 call_openat2 (int dirfd, const char *name, int flags, int resolve)
 {
   const struct open_how how = { .flags = flags, .resolve = resolve };
-  int fd;
+  int fd, tries = 0;
 
   /* EAGAIN: a rename during the call kept the kernel from checking that the
-   * name is beneath the folder.  With O_NONBLOCK another process may also have
-   * a lease of the file.
+   * name is beneath the folder.  With O_NONBLOCK another process may have a
+   * lease of the file, for up to 45 s.
    */
   do
     fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
   while (fd == -1 &&
-         (errno == EINTR || (errno == EAGAIN && !(flags & O_NONBLOCK))));
+         (errno == EINTR || (errno == EAGAIN &&
+                             (!(flags & O_NONBLOCK) || ++tries < MOST_TRIES))));
   return fd;
 }
 

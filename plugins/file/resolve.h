@@ -28,9 +28,9 @@ enum symlinks {
 int resolve_open (int dirfd, const char *name, int flags,
                   enum symlinks symlinks);
 
-/* As resolve_open with O_PATH, for listing.  With SYMLINKS_BENEATH a link does
- * not lead to a file system that is mounted in the folder (EXDEV), because its
- * server may not answer.
+/* As resolve_open with O_PATH, for listing.  With SYMLINKS_BENEATH the name
+ * does not lead to a file system that is mounted in the folder (EXDEV), because
+ * its server may not answer.
  */
 int resolve_to_list (int dirfd, const char *name, enum symlinks symlinks);
 

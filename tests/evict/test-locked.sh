@@ -54,3 +54,22 @@ unlock
 client_stop
 empty_soon "$tmp/disk" 'after the last close'
 stop_nbdkit
+
+# The server takes its own lock at a later write if another program's prevents
+# it at the first.
+has_lock ()
+{
+  grep -q "OFDLCK .* READ .*:$(stat -c %i "$tmp/disk") $((0x6e62646b69740000)) " \
+    /proc/locks
+}
+
+lock LOCK_EX
+start_nbdkit file "$tmp/disk" cache=none
+client_start "$uri"
+ask write 0 64K
+! has_lock || fail 'two locks'
+unlock
+ask write 0 64K
+has_lock || fail "no lock of the server: $(</proc/locks)"
+client_stop
+stop_nbdkit

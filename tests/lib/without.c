@@ -4,6 +4,7 @@
  *   without-cachestat COMMAND [ARGUMENT]...   before Linux 6.5
  *   without-direct COMMAND [ARGUMENT]...      O_DIRECT fails with EINVAL
  *   without-fallocate COMMAND [ARGUMENT]...   a file system that has none
+ *   without-statx COMMAND [ARGUMENT]...       a sandbox that refuses statx
  *
  * The program's name chooses what is missing.
  *
@@ -37,6 +38,7 @@ static const struct lack {
   { "cachestat", NR_CACHESTAT, 0, ENOSYS },
   { "direct", SYS_openat, O_DIRECT, EINVAL },
   { "fallocate", SYS_fallocate, 0, EOPNOTSUPP },
+  { "statx", SYS_statx, 0, EPERM },
 };
 
 /* Only the lower half of an argument counts: flags are an int, which is at the

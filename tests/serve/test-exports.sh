@@ -118,3 +118,12 @@ for mode in "dir=$dir" dirfd=7; do
   grep -q " debug: export 'missing': in $folder\$" "$tmp/log" ||
     fail "$mode: the debug log does not name the folder"
 done
+
+# A sandbox may refuse statx(2).
+under=("$builddir/lib/without-statx")
+start_nbdkit file "dir=$dir"
+[ "$(size_of good)" = 10001 ] || fail "without statx: $(<"$tmp/log")"
+limited nbdinfo --list "$uri" | grep -q '^export="link' ||
+  fail 'without statx: no link is listed'
+stop_nbdkit
+under=()

@@ -370,9 +370,8 @@ take_writer_lock (struct evictor *ev)
 {
   if (atomic_load (&ev->locked))
     return;
-  if (ev->config.pages->is_local)
-    writer_lock_take (ev->fd);
-  atomic_store (&ev->locked, true);
+  if (!ev->config.pages->is_local || writer_lock_take (ev->fd))
+    atomic_store (&ev->locked, true);
 }
 
 void

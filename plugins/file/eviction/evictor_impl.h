@@ -53,7 +53,7 @@ struct evictor {
   struct evictor_config config;
 
   _Atomic int64_t reading; /* bytes of reads in progress */
-  atomic_bool locked;      /* writer_lock_take was called, if that is allowed */
+  atomic_bool locked;      /* the writer lock is taken, or cannot be */
 
   struct lock lock; /* guards all below, except wb, flight and sweep */
 

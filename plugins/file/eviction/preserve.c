@@ -36,13 +36,14 @@ preserve_free (struct preserve *p)
 /* Take the plugin's pages out of "set": pages that are in a window, in "ours",
  * or have failed, except those in "others".  The exception is needed because a
  * window of writes holds all that is written, also to pages of other processes.
- * Without memory the set is unchanged, or no page may be dropped now, so no
- * page is mistaken for the plugin's.
+ * Without memory the set is unchanged, or lacks pages of other processes: then
+ * the return value is -1, and otherwise 0.
  */
-static void
+static int
 subtract_ours_locked (struct evictor *ev, struct extent_set *set)
 {
   struct extent_set others;
+  int r = 0;
 
   lock_assert (&ev->lock);
   extent_set_init (&others, MAX_KEPT);
@@ -52,10 +53,10 @@ subtract_ours_locked (struct evictor *ev, struct extent_set *set)
     ring_subtract_from (&ev->writes, set, NULL);
     extent_set_subtract (set, &ev->preserve.ours);
     extent_set_subtract (set, &ev->kept.failed);
-    if (extent_set_union (set, &others) == -1)
-      ev->kept.unrecorded = true;
+    r = extent_set_union (set, &others);
   }
   extent_set_free (&others);
+  return r;
 }
 
 /* The most queries for one set, if windows are dropped during each. */
@@ -65,22 +66,25 @@ subtract_ours_locked (struct evictor *ev, struct extent_set *set)
  * and the plugin did not bring them in.  If another request brings a page in
  * during the query, the page counts as the plugin's.  If a window is dropped
  * during the query, the answer may be out of date, so the query is repeated.
- * Releases the lock during a query.
+ * Releases the lock during a query.  Returns 0, or -1 without memory.
  */
-static void
+static int
 find_others_locked (struct evictor *ev, struct extent_set *others)
 {
   unsigned questions = MOST_QUESTIONS;
   uint64_t drops;
 
-  subtract_ours_locked (ev, others);
+  if (subtract_ours_locked (ev, others) == -1)
+    return -1;
   do {
     drops = ev->preserve.drops;
     evictor_unlock (ev);
     pagecache_subtract_missing (ev->config.pages, ev->fd, others);
     lock_take (&ev->lock);
-    subtract_ours_locked (ev, others);
+    if (subtract_ours_locked (ev, others) == -1)
+      return -1;
   } while (others->nr > 0 && drops != ev->preserve.drops && --questions > 0);
+  return 0;
 }
 
 /* Divide a range into the plugin's pages and those of other processes.
@@ -97,14 +101,14 @@ divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
   extent_set_init (others, MAX_KEPT);
   others->rounds_up = true;
   if (extent_set_add (ours, e.offset, e.length) == 0 &&
-      extent_set_add (others, e.offset, e.length) == 0) {
-    find_others_locked (ev, others);
+      extent_set_add (others, e.offset, e.length) == 0 &&
+      find_others_locked (ev, others) == 0) {
     extent_set_subtract (ours, others);
+    return;
   }
-  else { /* no memory: no page may be dropped now */
-    extent_set_free (ours);
-    ev->kept.unrecorded = true;
-  }
+  extent_set_clear (ours);
+  extent_set_clear (others);
+  ev->kept.unrecorded = true; /* no page may be dropped now */
 }
 
 /* ---- writes ---- */

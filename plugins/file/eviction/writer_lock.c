@@ -6,6 +6,7 @@
 
 #include <config.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 
@@ -25,12 +26,13 @@ lock_of_type (short type)
   };
 }
 
-void
+bool
 writer_lock_take (int fd)
 {
   struct flock lock = lock_of_type (F_RDLCK);
 
-  fcntl (fd, F_OFD_SETLK, &lock);
+  return fcntl (fd, F_OFD_SETLK, &lock) == 0 ||
+         (errno != EAGAIN && errno != EACCES);
 }
 
 bool

@@ -22,13 +22,13 @@
 
 /* Take the lock for as long as the description of "fd" is open.  The lock is a
  * shared lock (F_OFD_SETLK, see fcntl(2)) on one byte beyond the end of any
- * file, so several servers may have it.  Errors are ignored: without the lock
- * all else works.
+ * file, so several servers may have it.  Returns false if another program's
+ * lock prevents it.  Other errors are ignored: without the lock all else works.
  *
  * Neither call blocks on a local file system.  On other file systems they may
  * wait for a server, so they must not be called there.
  */
-void writer_lock_take (int fd);
+bool writer_lock_take (int fd);
 
 /* Return whether another description has the lock; false if that is not known.
  * A lock of another program that covers the byte may hide it, because the
