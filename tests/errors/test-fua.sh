@@ -18,15 +18,6 @@ export ASAN_OPTIONS=detect_leaks=0
 under=(strace -f -qq -o "$tmp/trace" -e
   trace=openat,open,pwrite64,pwritev,pwritev2,fsync,fdatasync,sync,syncfs)
 
-# Join the lines of a call during which another thread made a call.
-whole_lines ()
-{
-  awk '
-    sub (/ *<unfinished [.][.][.]>$/, "") { begun[$1] = $0; next }
-    / resumed>/ { thread = $1; sub (/.* resumed>/, ""); $0 = begun[thread] $0 }
-    { print }'
-}
-
 # traced REQUEST...: the system calls that it led to are in $tmp/calls.
 traced ()
 {

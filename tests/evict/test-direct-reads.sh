@@ -20,12 +20,12 @@ random_file "$disk" 256M
 # its close(2).
 reads ()
 {
-  local before
+  local from
 
-  before=$(wc -l <"$tmp/calls")
+  from=$(whole_lines <"$tmp/calls" | wc -l)
   limited "$@" >"$tmp/out" 2>&1 || fail "$*: $(<"$tmp/out")"
   read -r direct all < <(
-    awk -v from="$before" -v disk="<$disk>" '
+    whole_lines <"$tmp/calls" | awk -v from="$from" -v disk="<$disk>" '
       match ($0, /openat\(.*O_DIRECT.* = [0-9]+</) {
         sub (/.* = /, ""); is_direct[$0 + 0] = 1; next
       }
@@ -36,7 +36,7 @@ reads ()
         all++
         direct += (substr ($0, RSTART + 8, RLENGTH - 8) + 0) in is_direct
       }
-      END { print direct + 0, all + 0 }' "$tmp/calls")
+      END { print direct + 0, all + 0 }')
 }
 
 # memory WHAT: of the server, in KiB.

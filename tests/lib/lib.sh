@@ -410,6 +410,15 @@ drop ()
   "$builddir/lib/residency" -d "$1"
 }
 
+# Join the lines of strace -f for a call during which another thread made a call.
+whole_lines ()
+{
+  awk '
+    sub (/ *<unfinished [.][.][.]>$/, "") { begun[$1] = $0; next }
+    / resumed>/ { thread = $1; sub (/.* resumed>/, ""); $0 = begun[thread] $0 }
+    { print }'
+}
+
 same ()
 {
   cmp "$1" "$2" >&2 || fail "$1 and $2 differ"
