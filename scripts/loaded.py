@@ -61,11 +61,12 @@ def who_is(pid, span, path):
 
 
 def loaded_by(pid):
-    """The file plugin with which this process serves, or None."""
+    """The file plugin with which this process serves, or None.  In the middle
+    of exec it has no command line: then another look finds it."""
     with contextlib.suppress(OSError):
         command = _read(pid, "cmdline").decode(errors="replace").split("\0")
         found = PLUGIN.search(os.fsdecode(_read(pid, "maps")))
-        if found and not QUESTIONS.intersection(command):
+        if found and command[:-1] and not QUESTIONS.intersection(command):
             return Loaded(pid, found[2], who_is(pid, found[1], found[2]),
                           tuple(command[:-1]))
     return None
