@@ -207,10 +207,11 @@ sweep ()
       while IFS=/ read -r _ _ owner _; do
         kill -KILL "$owner" 2>/dev/null || :
       done
+    # Before the mounts go, as the name of a file is unknown afterwards.
+    detach "$left"
     tac /proc/self/mounts | while read -r _ at _; do
       [[ $at != "$left"/* ]] || umount -l "$at" || :
     done
-    detach "$left"
     rm -rf --one-file-system "$left" || :
   done
 }

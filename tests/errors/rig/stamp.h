@@ -45,24 +45,24 @@ is_stamp (uint64_t word)
   return (word & 0xffff) == STAMP_MARK;
 }
 
-/* Whether there are stamps in a block of a disk: two in a row, which other
- * contents have once in 2^32 times.
+/* Whether there are stamps in a block of a disk: three different ones in a row,
+ * which other contents have once in 2^48 times.  Two are not enough: the times
+ * of an inode stand side by side, and they change together.
  */
 static inline bool
 has_stamps (const void *buf, size_t count)
 {
   const char *p = buf;
-  bool before = false;
-  uint64_t word;
+  uint64_t word, before = 0;
+  unsigned in_a_row = 0;
 
   for (; count >= sizeof word; p += sizeof word, count -= sizeof word) {
-    bool here;
-
     memcpy (&word, p, sizeof word);
-    here = is_stamp (word);
-    if (here && before)
+    if (!is_stamp (word))
+      in_a_row = 0;
+    else if (word != before && ++in_a_row == 3)
       return true;
-    before = here;
+    before = word;
   }
   return false;
 }
