@@ -127,6 +127,8 @@ int
 sync_file_range (int of, off_t offset, off_t count, unsigned flags)
 {
   start_calls += flags == SYNC_FILE_RANGE_WRITE;
+  if (flags & SYNC_FILE_RANGE_WRITE) /* held, or syncs would not wait for it */
+    assert_int_equal (pthread_mutex_trylock (&errors.starting), EBUSY);
   if (flags == SYNC_FILE_RANGE_WAIT_BEFORE) {
     waited_to = offset + count;
     used_at_wait = ev->throttle.used;

@@ -336,6 +336,23 @@ pages_that_stay_are_tried_a_few_times (void **state)
   assert_int_equal (pagecache_count (&pages, fd, 0, 0), 0);
 }
 
+/* With preserve, pages that were resident before stay. */
+static void
+pages_of_others_are_not_waited_for (void **state)
+{
+  struct evictor_write w;
+
+  if (!can_count)
+    skip ();
+  ev->config.preserve = true;
+  evictor_write_begins (ev, &w, 0, 4096);
+  evictor_write_ends (ev, &w, 4096);
+  thread_ends ();
+  assert_true (evictor_is_empty (ev));
+  assert_int_equal (waits, 25);
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), FILE_SIZE);
+}
+
 /* It waits 11 times, for 1 ms, 2, 4, ... 1,024. */
 static void
 a_closer_does_not_wait_forever (void **state)
@@ -695,6 +712,7 @@ main (void)
     TEST (a_request_starts_the_thread_again),
     TEST (the_thread_stays_while_a_request_writes),
     TEST (pages_that_stay_are_tried_a_few_times),
+    TEST (pages_of_others_are_not_waited_for),
     TEST (a_closer_does_not_wait_forever),
     TEST (a_range_that_is_kept_after_a_retry_is_retried),
     TEST (a_closer_that_cannot_count_waits_less),
