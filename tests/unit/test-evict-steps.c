@@ -1344,6 +1344,18 @@ a_page_that_is_written_stays_another_process_s (void **state)
   assert_true (extent_set_overlaps (&ev->preserve.others, READ_FROM, 1));
 }
 
+/* Without memory nobody knows whose a page is, so no page may be dropped. */
+static void
+pages_without_a_known_owner_stay (void **state)
+{
+  realloc_fails = true;
+  preserve_claim_locked (ev, READ_FROM, 4096);
+  assert_false (realloc_fails);
+  assert_true (ev->kept.unrecorded);
+  assert_true (extent_set_overlaps (&ev->preserve.others, READ_FROM, 1));
+  ev->kept.unrecorded = false;
+}
+
 /* Two clients read a page at once: none of them takes it for another process's.
  */
 static void
@@ -1577,6 +1589,7 @@ main (void)
     TEST (what_is_dropped_during_a_query_is_asked_again),
     TEST (a_query_is_not_repeated_forever),
     TEST (a_page_that_is_written_stays_another_process_s),
+    TEST (pages_without_a_known_owner_stay),
     TEST (a_page_of_a_read_in_progress_is_the_plugins),
     TEST (a_page_that_could_not_be_dropped_stays_the_plugins),
     TEST (a_page_that_must_not_be_dropped_stays_the_plugins),

@@ -32,6 +32,7 @@
 
 #include "eviction/clock.h"
 #include "eviction/evictor_impl.h"
+#include "eviction/reopen.h"
 #include "eviction/thread.h"
 
 #define WINDOW (UINT64_C (256) * 1024)
@@ -449,6 +450,60 @@ a_request_ends_the_wait_of_a_closer (void **state)
   munmap (map, FILE_SIZE);
 }
 
+static void *
+empty (void *arg)
+{
+  evictor_empty (ev);
+  return NULL;
+}
+
+/* ... also if the thread has not begun to empty the disk: it never will. */
+static void
+a_request_ends_a_wait_that_has_not_begun (void **state)
+{
+  pthread_t closer;
+  bool waits_now = false;
+
+  ev->thread_state = THREAD_RUNS; /* busy with something else */
+  ev->active = true;
+  assert_int_equal (pthread_create (&closer, NULL, empty, NULL), 0);
+  while (!waits_now) {
+    usleep (1000);
+    lock_take (&ev->lock);
+    waits_now = ev->drain;
+    if (waits_now)
+      assert_true (evict_thread_use_locked (ev));
+    evictor_unlock (ev);
+  }
+  pthread_join (closer, NULL);
+  ev->thread_state = NO_THREAD;
+}
+
+/* Failed ranges stay, and are not waited for. */
+static void
+the_thread_does_not_wait_for_failed_ranges (void **state)
+{
+  if (!can_count)
+    skip ();
+  assert_int_equal (extent_set_add (&ev->kept.failed, 0, FILE_SIZE), 0);
+  read_all ();
+  thread_ends ();
+  assert_int_equal (pagecache_count (&pages, fd, 0, 0), FILE_SIZE);
+  assert_int_equal (waits, 25);
+}
+
+static void
+the_thread_is_woken_once (void **state)
+{
+  lock_take (&ev->lock);
+  ev->wake_pending = false;
+  signals = 0;
+  evict_thread_wake_locked (ev);
+  evict_thread_wake_locked (ev);
+  evictor_unlock (ev);
+  assert_int_equal (signals, 1);
+}
+
 static bool
 has_writer_waiting (void)
 {
@@ -468,6 +523,48 @@ write_page (void *arg)
   evictor_write_begins (ev, &w, 0, 4096);
   evictor_write_ends (ev, &w, 4096);
   return NULL;
+}
+
+/* Another server sees the lock, and then does not drop what this one writes. */
+static void
+the_first_write_takes_the_writer_lock (void **state)
+{
+  const int other = reopen (fd, O_RDONLY);
+
+  if (other == -1 || !pages.is_local)
+    skip ();
+  read_all ();
+  assert_false (writer_lock_is_taken (other));
+  write_page (NULL);
+  assert_true (writer_lock_is_taken (other));
+  assert_true (ev->locked); /* so the next write does not take it again */
+  close (other);
+}
+
+/* A server at the other end could let the lock wait. */
+static void
+no_lock_is_taken_over_a_network (void **state)
+{
+  const int other = reopen (fd, O_RDONLY);
+
+  if (other == -1)
+    skip ();
+  pages.is_local = false;
+  write_page (NULL);
+  assert_false (writer_lock_is_taken (other));
+  close (other);
+}
+
+/* No more is gathered in a window whose data is flushed. */
+static void
+a_flush_lets_the_window_rest (void **state)
+{
+  ev->thread_state = THREAD_RUNS; /* nobody takes the window */
+  write_page (NULL);
+  evictor_flush_ends (ev, evictor_flush_begins (ev));
+  assert_true (
+    ring_is_at_rest (&ev->writes, nanoseconds_now () + FLUSHED_REST_NS));
+  ev->thread_state = NO_THREAD;
 }
 
 /* Other writes have used all the credit. */
@@ -713,6 +810,12 @@ main (void)
     TEST (the_thread_stays_while_a_request_writes),
     TEST (pages_that_stay_are_tried_a_few_times),
     TEST (pages_of_others_are_not_waited_for),
+    TEST (the_thread_does_not_wait_for_failed_ranges),
+    TEST (the_thread_is_woken_once),
+    TEST (the_first_write_takes_the_writer_lock),
+    TEST (no_lock_is_taken_over_a_network),
+    TEST (a_flush_lets_the_window_rest),
+    TEST (a_request_ends_a_wait_that_has_not_begun),
     TEST (a_closer_does_not_wait_forever),
     TEST (a_range_that_is_kept_after_a_retry_is_retried),
     TEST (a_closer_that_cannot_count_waits_less),

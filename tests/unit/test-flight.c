@@ -285,6 +285,19 @@ the_end_of_nothing_is_not_measured (void **state)
   assert_int_equal (flight_latency (&t.flight), latency);
 }
 
+/* The latency is that of a piece that is waited for as a whole. */
+static void
+what_is_forgotten_has_no_latency (void **state)
+{
+  struct flight f;
+
+  flight_init (&f);
+  flight_begins (&f, 2 * FLIGHT_PIECE, 1);
+  flight_forgets (&f, FLIGHT_PIECE);
+  flight_ends (&f, FLIGHT_PIECE, 5 * MS);
+  assert_int_equal (flight_latency (&f), 0);
+}
+
 /* The lowest latency is that of the disk alone; a higher one has waited for
  * other processes.
  */
@@ -321,6 +334,7 @@ main (void)
     cmocka_unit_test (the_end_of_a_burst_is_not_measured),
     cmocka_unit_test (no_more_is_in_flight_than_the_limit),
     cmocka_unit_test (the_end_of_nothing_is_not_measured),
+    cmocka_unit_test (what_is_forgotten_has_no_latency),
     cmocka_unit_test (the_lowest_latency_counts),
   };
 

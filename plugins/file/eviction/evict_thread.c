@@ -43,9 +43,9 @@
 
 /* ---- emptying ---- */
 
-/* Return the bytes of the plugin's pages that are still resident, without
- * failed ranges: any number above 0 if the exact number is not known, or -1 if
- * they cannot be counted.  Releases the lock.
+/* Return 0 if none of the plugin's pages is resident, except for failed ranges,
+ * a number above 0 if some are, or -1 if they cannot be counted.  Releases the
+ * lock.
  */
 static int64_t
 count_left_locked (struct evictor *ev)
@@ -67,13 +67,11 @@ count_left_locked (struct evictor *ev)
   lock_take (&ev->lock);
   if (left <= 0)
     return left;
-  return (uint64_t) left > ev->kept.failed.bytes
-           ? left - (int64_t) ev->kept.failed.bytes
-           : 0;
+  return (uint64_t) left > ev->kept.failed.bytes;
 }
 
 /* Drop all pages of the disk.  Stops early if a request arrives.  Returns the
- * bytes that stay, as count_left_locked.  Releases the lock.
+ * result of count_left_locked.  Releases the lock.
  */
 static int64_t
 empty_locked (struct evictor *ev)
