@@ -294,7 +294,8 @@ connection_flush (struct connection *c)
     return 0;
   errno = err;
   nbdkit_error ("%s: flush: data that was written earlier could not be "
-                "written back: %m",
+                "written back: %m: write all data since the last successful "
+                "flush again, or abort the copy",
                 c->disk->name);
   return -1;
 }

@@ -73,9 +73,10 @@ exports_check (const char *key, const char *value)
   if (options.fd != -1)
     fcntl (options.fd, F_SETFD, FD_CLOEXEC);
 
-  if (options_serve_folder () ? S_ISDIR (st.st_mode) : is_servable (st.st_mode))
+  if (options_serve_directory () ? S_ISDIR (st.st_mode)
+                                 : is_servable (st.st_mode))
     return 0;
-  if (options_serve_folder ())
+  if (options_serve_directory ())
     nbdkit_error ("%s=%s: is not a directory", key, value);
   else if (S_ISDIR (st.st_mode))
     nbdkit_error ("%s=%s: is a directory; use %s= to serve the files in it",
@@ -128,7 +129,7 @@ open_again (int dirfd, const char *name, int flags, int path_fd)
   return fd;
 }
 
-/* Open the servable file "name" in the folder dirfd.  Returns -1 with
+/* Open the servable file "name" in the directory dirfd.  Returns -1 with
  * errno, which is EINVAL for a file of another type.
  */
 static int
@@ -207,7 +208,7 @@ check_export_name (const char *name, const char *shown)
   else if (strchr (name, '/'))
     why = "it must not contain a slash";
   else if (strcmp (name, ".") == 0 || strcmp (name, "..") == 0)
-    why = "it is a folder";
+    why = "it is a directory";
   if (why == NULL)
     return 0;
   nbdkit_error ("export '%s': %s", shown, why);
@@ -215,7 +216,7 @@ check_export_name (const char *name, const char *shown)
 }
 
 static int
-open_folder (void)
+open_directory (void)
 {
   return openat (options.fd, options.path ? options.path : ".",
                  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -231,7 +232,7 @@ open_source (const char *export_name, bool readonly, struct exported *e)
     return open_file (AT_FDCWD, options.path, readonly, &e->writable);
   if (options.source == SOURCE_FD)
     return open_inherited (readonly, e);
-  dirfd = open_folder ();
+  dirfd = open_directory ();
   if (dirfd == -1)
     return -1;
   fd = open_file (dirfd, export_name, readonly, &e->writable);
@@ -251,7 +252,7 @@ explain (int err)
   case EINVAL:
     return "is not a regular file or block device";
   case EXDEV:
-    return "is a symbolic link out of the folder, which symlinks=beneath "
+    return "is a symbolic link out of the directory, which symlinks=beneath "
            "does not follow";
   case ELOOP:
     return options.symlinks == SYMLINKS_REFUSE
@@ -279,7 +280,7 @@ name_export (const char *export_name, struct exported *e)
     e->name = escape_name (start);
   }
   if (e->path == NULL || e->name == NULL) {
-    nbdkit_error ("no memory: %m");
+    nbdkit_error ("no memory to open the export: %m");
     return -1;
   }
   if (export_name)
@@ -295,7 +296,7 @@ report (const struct exported *e)
   if (why)
     nbdkit_error ("%s: %s", e->name, why);
   else
-    nbdkit_error ("%s: opening: %m", e->name);
+    nbdkit_error ("%s: cannot open: %m", e->name);
 }
 
 int
@@ -304,7 +305,7 @@ exports_open (bool readonly, struct exported *e)
   const char *export_name = NULL;
 
   memset (e, 0, sizeof *e);
-  if (options_serve_folder ()) {
+  if (options_serve_directory ()) {
     export_name = nbdkit_export_name ();
     if (export_name == NULL)
       return -1;
@@ -330,9 +331,9 @@ exports_free (struct exported *e)
 /* ---- listing ---- */
 
 /* Whether the name is listed.  Only links, and names whose type is not known,
- * are examined: a folder may be a mount whose server does not answer.  Links
+ * are examined: a directory may be a mount whose server does not answer.  Links
  * are followed as far as when a client opens them; with symlinks=beneath not to
- * a file system that is mounted in the folder.
+ * a file system that is mounted in the directory.
  */
 static bool
 is_listed (int dirfd, const struct dirent *d)
@@ -353,7 +354,7 @@ is_listed (int dirfd, const struct dirent *d)
 }
 
 static int
-list_folder (DIR *dir, struct nbdkit_exports *exports)
+list_directory (DIR *dir, struct nbdkit_exports *exports)
 {
   struct dirent *d;
 
@@ -367,7 +368,7 @@ list_folder (DIR *dir, struct nbdkit_exports *exports)
       return -1;
   }
   if (errno) {
-    nbdkit_error ("reading the folder: %m");
+    nbdkit_error ("cannot list the exports: reading the directory: %m");
     return -1;
   }
   return 0;
@@ -379,18 +380,18 @@ exports_list (struct nbdkit_exports *exports)
   DIR *dir;
   int fd, r;
 
-  if (!options_serve_folder ())
+  if (!options_serve_directory ())
     return nbdkit_add_export (exports, "", NULL);
 
-  fd = open_folder ();
+  fd = open_directory ();
   dir = fd >= 0 ? fdopendir (fd) : NULL;
   if (dir == NULL) {
-    nbdkit_error ("opening the folder to list it: %m");
+    nbdkit_error ("cannot list the exports: opening the directory: %m");
     if (fd >= 0)
       close (fd);
     return -1;
   }
-  r = list_folder (dir, exports);
+  r = list_directory (dir, exports);
   closedir (dir);
   return r;
 }

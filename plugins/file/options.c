@@ -36,13 +36,13 @@ struct options options = {
 };
 
 bool
-options_serve_folder (void)
+options_serve_directory (void)
 {
   return options.source == SOURCE_DIR || options.source == SOURCE_DIRFD;
 }
 
 /* What a parameter has no effect without. */
-enum needs { NOTHING, EVICTION, FOLDER, STATS };
+enum needs { NOTHING, EVICTION, DIRECTORY, STATS };
 
 struct parameter {
   const char *key;
@@ -131,7 +131,7 @@ set_source (const struct parameter *p, const char *value)
 }
 
 /* Symbolic links are followed once, here.  Where they point later does not
- * matter, and neither does the current folder, which nbdkit leaves.
+ * matter, and neither does the current directory, which nbdkit leaves.
  */
 static int
 set_path (const struct parameter *p, const char *value)
@@ -178,8 +178,8 @@ set_cache_mode (const struct parameter *p, const char *value, int mode)
     return -1;
   if (cache_given && options.cache != (enum cache_mode) mode &&
       (options.cache == CACHE_PRESERVE || mode == CACHE_PRESERVE)) {
-    nbdkit_error ("%s=%s: contradicts %s=%s, given before", p->key, value,
-                  cache_given->key, cache_given->value);
+    nbdkit_error ("%s=%s: contradicts %s=%s, given before; remove one", p->key,
+                  value, cache_given->key, cache_given->value);
     return -1;
   }
   cache_given = p;
@@ -199,7 +199,7 @@ set_reduce_memory_pressure (const struct parameter *p, const char *value)
   const int r = nbdkit_parse_bool (value);
 
   if (r == -1) {
-    nbdkit_error ("%s=%s: not true or false", p->key, value);
+    nbdkit_error ("%s=%s: use true or false", p->key, value);
     return -1;
   }
   return set_cache_mode (p, value, r ? CACHE_NONE : CACHE_DEFAULT);
@@ -221,8 +221,8 @@ set_stats (const struct parameter *p, const char *value)
 static int
 set_delay (const struct parameter *p, const char *value)
 {
-  nbdkit_error ("%s=%s: add --filter=delay on the command line, which "
-                "has this parameter now",
+  nbdkit_error ("%s=%s: this is a parameter of the delay filter now; "
+                "add --filter=delay before the plugin name",
                 p->key, value);
   return -1;
 }
@@ -247,7 +247,7 @@ static struct parameter parameters[] = {
     .choices = { [SYMLINKS_FOLLOW] = "follow",
                  [SYMLINKS_BENEATH] = "beneath",
                  [SYMLINKS_REFUSE] = "refuse" },
-    .number = &options.symlinks, .needs = FOLDER },
+    .number = &options.symlinks, .needs = DIRECTORY },
   { "cache", set_cache,
     .choices = { [CACHE_DEFAULT] = "default",
                  [CACHE_NONE] = "none",
@@ -333,8 +333,8 @@ unmet (enum needs needs)
     return options.cache == CACHE_DEFAULT
              ? "with cache=default; add cache=none or leave it out"
              : NULL;
-  case FOLDER:
-    return options_serve_folder () ? NULL : "without dir= or dirfd=";
+  case DIRECTORY:
+    return options_serve_directory () ? NULL : "without dir= or dirfd=";
   case STATS:
     return options.stats ? NULL : "without stats=FILE";
   default:
@@ -361,8 +361,8 @@ options_check (void)
     }
   }
   if (resolve_check (options.symlinks) == -1) {
-    nbdkit_error ("symlinks=%s: the kernel has no openat2, or a sandbox "
-                  "forbids it: %m",
+    nbdkit_error ("symlinks=%s: needs openat2 (Linux 5.6), and the kernel has "
+                  "none, or a sandbox forbids it: %m",
                   find ("symlinks")->value);
     return -1;
   }

@@ -16,9 +16,9 @@
 enum source {
   SOURCE_NOT_GIVEN,
   SOURCE_FILE,  /* file=: one file, by name */
-  SOURCE_DIR,   /* dir=: the files of a folder, by name */
+  SOURCE_DIR,   /* dir=: the files of a directory, by name */
   SOURCE_FD,    /* fd=: one file, by inherited descriptor */
-  SOURCE_DIRFD, /* dirfd=: a folder, by descriptor */
+  SOURCE_DIRFD, /* dirfd=: a directory, by descriptor */
 };
 
 enum cache_mode {
@@ -55,16 +55,16 @@ extern struct options options;
  */
 int options_set (const char *key, const char *value);
 
-/* Check that all parameters together make sense, and that the file or folder to
- * serve exists.  Returns 0, or -1 with nbdkit_error called.
+/* Check that all parameters together make sense, and that the file or directory
+ * to serve exists.  Returns 0, or -1 with nbdkit_error called.
  */
 int options_check (void);
 
 /* Free what the options hold. */
 void options_free (void);
 
-/* Return whether the source is a folder, SOURCE_DIR or SOURCE_DIRFD. */
-bool options_serve_folder (void);
+/* Return whether the source is a directory, SOURCE_DIR or SOURCE_DIRFD. */
+bool options_serve_directory (void);
 
 /* Return the name of the mode on the command line, a constant string. */
 const char *cache_mode_name (enum cache_mode mode);

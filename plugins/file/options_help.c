@@ -11,9 +11,9 @@
 const char options_help[] =
   "[file=]FILENAME            The file or block device to serve.\n"
   "dir=DIRECTORY, directory=DIRECTORY\n"
-  "                           A folder of files to serve, by export name.\n"
+  "                           A directory of files to serve, by export name.\n"
   "fd=FD                      An inherited file descriptor to serve.\n"
-  "dirfd=FD                   An inherited folder to serve.\n"
+  "dirfd=FD                   An inherited directory to serve.\n"
   "symlinks=follow|beneath|refuse\n"
   "                           Which symbolic links in DIRECTORY are served:\n"
   "                           all (default), those that stay inside, or none.\n"

@@ -28,7 +28,7 @@ call_openat2 (int dirfd, const char *name, int flags, int resolve)
   int fd, tries = 0;
 
   /* EAGAIN: a rename during the call kept the kernel from checking that the
-   * name is beneath the folder.  With O_NONBLOCK another process may have a
+   * name is beneath the directory.  With O_NONBLOCK another process may have a
    * lease of the file, for up to 45 s.
    */
   do

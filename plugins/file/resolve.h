@@ -8,29 +8,29 @@
 #ifndef FILE_RESOLVE_H
 #define FILE_RESOLVE_H
 
-/* Which symbolic links in a folder lead to a file that is served. */
+/* Which symbolic links in a directory lead to a file that is served. */
 enum symlinks {
   SYMLINKS_FOLLOW,  /* all */
-  SYMLINKS_BENEATH, /* those that stay in the folder */
+  SYMLINKS_BENEATH, /* those that stay in the directory */
   SYMLINKS_REFUSE,  /* none */
 };
 
 /* Open a name as openat(2) does, with O_CLOEXEC and O_NOCTTY.  Never creates a
- * file.  The command line gives a path in no folder (dirfd AT_FDCWD), which may
- * lead anywhere; a client gives a name in a folder.  openat2(2) checks the
- * links in the kernel, in one step with the opening, so nobody can exchange a
- * file or link after the check.
+ * file.  The command line gives a path in no directory (dirfd AT_FDCWD), which
+ * may lead anywhere; a client gives a name in a directory.  openat2(2) checks
+ * the links in the kernel, in one step with the opening, so nobody can exchange
+ * a file or link after the check.
  *
  * Returns a descriptor, which the caller owns, or -1 with errno: ELOOP for a
  * link that SYMLINKS_REFUSE refuses, or a link that leads to itself; EXDEV for
- * a link that leads out of the folder, with SYMLINKS_BENEATH.
+ * a link that leads out of the directory, with SYMLINKS_BENEATH.
  */
 int resolve_open (int dirfd, const char *name, int flags,
                   enum symlinks symlinks);
 
 /* As resolve_open with O_PATH, for listing.  With SYMLINKS_BENEATH the name
- * does not lead to a file system that is mounted in the folder (EXDEV), because
- * its server may not answer.
+ * does not lead to a file system that is mounted in the directory (EXDEV),
+ * because its server may not answer.
  */
 int resolve_to_list (int dirfd, const char *name, enum symlinks symlinks);
 

@@ -182,8 +182,8 @@ check_old (struct stat *old)
     why = "is not a regular file; use stats=- for the log";
   else if (old->st_size > 0 && (pread (fd, head, sizeof head - 1, 0) == -1 ||
                                 !stats_is_format (head)))
-    why = "there is a file that has something else than statistics in it: not "
-          "overwritten; remove it or choose another name";
+    why = "this file does not contain statistics, so it is not overwritten; "
+          "remove it or choose another name";
   if (why)
     nbdkit_error ("stats=%s: %s", options.stats, why);
   close (fd);
@@ -236,10 +236,10 @@ replace_file (void)
   if (r == 0)
     r = rename (part, options.stats);
   if (r == -1) {
-    nbdkit_error ("stats=%s: %m: the new file %s was not completed, so an old "
-                  "one stays; their folder must exist, have free space and let "
-                  "nbdkit create files",
-                  options.stats, part);
+    nbdkit_error (
+      "stats=%s: cannot write %s: %m: the directory must exist, have free "
+      "space, and let nbdkit create files",
+      options.stats, part);
     unlink (part);
   }
   free (part);
@@ -283,7 +283,7 @@ stats_open (void)
   sem_init (&requested, 0, 0);
   sigaction (SIGUSR1, &act, NULL);
   /* Write a file once now, so that nbdkit does not start with a wrong name or
-   * folder.
+   * directory.
    */
   return is_log () ? 0 : replace_file ();
 }

@@ -1,5 +1,5 @@
 /* Statistics: counters of each disk, written to a file or the log when nbdkit
- * ends, on SIGUSR1, and at an interval if there is one.
+ * starts (files only) and ends, on SIGUSR1, and at an interval if there is one.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

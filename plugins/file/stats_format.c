@@ -74,7 +74,7 @@ struct row {
 
 #define CALLED(job, text, json, purpose)                                       \
   {                                                                            \
-    AT (counters.calls[job]), CALL, text, json, "instrument_info",             \
+    AT (counters.calls[job]), CALL, text, json, "kernel_call_info",            \
       "Kernel call that does a job.", purpose                                  \
   }
 
@@ -93,7 +93,7 @@ static const struct row rows[] = {
   REQUESTS (STATS_BLOCK_STATUS, ", block status", "block_status",
             "block_status"),
   COUNTER (STATS_WINDOWS, NUMBER, "\n  windows", "windows", "windows",
-           "Windows written back and dropped."),
+           "Windows that the plugin has finished with."),
   COUNTER (STATS_WINDOW_REQUESTS, NUMBER, ", requests in them",
            "window_requests", "window_requests",
            "Requests that were gathered into windows."),
@@ -115,21 +115,19 @@ static const struct row rows[] = {
     "Time waited for the writeback of windows.", NULL },
   { AT (counters.waits[STATS_HELD_BACK].nr), NUMBER, ", writes held back",
     "held_back", "held_back_writes",
-    "Writes that waited for room in the windows.", NULL },
+    "Writes that waited for room or a slot, or were paced.", NULL },
   { AT (counters.waits[STATS_HELD_BACK].ns), TIME, NULL, "held_back_ns",
     "held_back_seconds",
-    "Time that writes waited for room in the windows, added up over all of "
-    "them.",
-    NULL },
+    "Time that these writes waited, added up over all of them.", NULL },
   COUNTER (STATS_FAILED_REQUESTS, NUMBER, "\n  failed requests",
            "failed_requests", "failed_requests",
            "Requests that failed with an error."),
   COUNTER (STATS_WRITEBACK_ERRORS, NUMBER, ", writeback errors",
            "writeback_errors", "writeback_errors",
-           "Errors of writing back that the kernel reported."),
-  COUNTER (STATS_FLIGHT_LIMIT, BYTES, "\n  bytes of writeback in flight",
+           "Writeback errors that the evictor thread saw."),
+  COUNTER (STATS_FLIGHT_LIMIT, BYTES, "\n  most bytes of writeback in flight",
            "in_flight_bytes", "writeback_in_flight_bytes",
-           "Limit of the bytes of writeback that are in flight."),
+           "Limit for the bytes of writeback in flight."),
   COUNTER (STATS_DISK_RATE, NUMBER, ", the disk writes a second",
            "disk_bytes_per_second", "writeback_bytes_per_second",
            "Rate of the disk, as writeback measured it."),
@@ -306,7 +304,7 @@ write_sample (FILE *out, const struct row *row, const struct stats *s)
   write_label (out, "disk", s->label);
   if (row->unit == CALL) {
     write_label (out, ",purpose", row->label);
-    write_label (out, ",instrument", call_of (s, row, "nothing"));
+    write_label (out, ",call", call_of (s, row, "nothing"));
     fputs ("} 1\n", out);
     return;
   }

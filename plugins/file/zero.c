@@ -1,10 +1,10 @@
-/* Zeroing and trimming a range, by a ladder of methods, best first.
+/* Zeroing and trimming a range, by a list of methods, best first.
  *
  * Whether a method works depends on the file system, the device and the
- * kernel, and only trying shows.  One that is not supported is taken off
- * the disk's ladder permanently.  The last rung, writing zeroes, always works:
- * it is not left to nbdkit, which before 1.44.1 writes each 64 MiB of a
- * longer range to the same place.
+ * kernel, and only trying shows.  A method that is not supported is not tried
+ * on this disk again.  The last method, writing zeroes, always works.  It is
+ * not left to nbdkit, which before 1.44.1 writes each 64 MiB of a longer range
+ * to the same place.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -67,7 +67,7 @@ struct method {
   bool device_may_write; /* zeroes, which is not fast */
 };
 
-/* The ladder, best method first.  BLKDISCARD does not zero: the device may
+/* The methods, best first.  BLKDISCARD does not zero: the device may
  * return any bytes later.
  */
 static const struct method methods[] = {
@@ -197,7 +197,8 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
  */
 static char zeroes[256 * 1024];
 
-/* The last rung: write zeroes, in windows as other writes.  count may be 0. */
+/* The last method: write zeroes, in windows as other writes.  count may be 0.
+ */
 static int
 write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 {

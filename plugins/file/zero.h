@@ -1,4 +1,4 @@
-/* Zeroing and trimming a range, by a ladder of methods, best first.
+/* Zeroing and trimming a range, by a list of methods, best first.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -107,7 +107,7 @@ many ()
     all_lost=$((all_lost + lost))
     silent=$((silent + (lost && !told)))
   done
-  value="$silent silent of $all_lost losses, $all_told of $histories told"
+  value="$silent silent of $all_lost losses, $all_told of $histories reported"
 }
 
 of_stock=-

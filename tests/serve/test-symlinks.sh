@@ -75,7 +75,7 @@ for mode in "dir=$dir" dirfd=7; do
 
   start_nbdkit file "$mode" symlinks=beneath 7<"$dir"
   serves good inside deep around
-  grep -q "outside: is a symbolic link out of the folder" "$tmp/log" ||
+  grep -q "outside: is a symbolic link out of the directory" "$tmp/log" ||
     fail "$mode: beneath does not say why"
   races "$tmp/link"
   races "$tmp/fifo"

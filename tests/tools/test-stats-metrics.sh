@@ -81,7 +81,7 @@ has "window_extents_total $here 2"
 has "evicted_bytes_total $here $((256 * 4096 + 131072))"
 has "failed_requests_total $here 0"
 has "held_back_seconds_total $here 0"
-grep -qE "^instrument_info $here,instrument='[a-z]+.*',purpose='wait' 1\$" \
+grep -qE "^kernel_call_info call='[a-z]+.*',$here,purpose='wait' 1\$" \
   "$tmp/parsed" || fail "no call that waits for writeback: $(cat "$tmp/parsed")"
 [ "$(tail -n 1 "$stats")" = '# EOF' ] || fail 'no # EOF'
 
@@ -154,7 +154,7 @@ mv "$tmp/text" "$stats"
 ask read 33554432 4096
 kill -USR1 "$server"
 says () { grep -qF -- "$1" "$tmp/log"; }
-eventually 10 says 'something else than statistics in it: not overwritten' ||
+eventually 10 says 'does not contain statistics, so it is not overwritten' ||
   fail 'nothing about a file that is something else'
 [ "$(cat "$stats")" = 'not statistics' ] || fail 'it was overwritten'
 rm "$stats"
@@ -186,7 +186,7 @@ done
 refused 'stats-interval=5: has no effect without stats=FILE' stats-interval=5
 refused 'was given before' stats=- stats-interval=5 stats-interval=5
 cp "$disk" "$tmp/image"
-refused "stats=$tmp/image: there is a file that has something else" \
+refused "stats=$tmp/image: this file does not contain statistics" \
   stats="$tmp/image" stats-interval=5
 same "$disk" "$tmp/image"
 refused 'is not a regular file' stats=/dev/null stats-interval=5

@@ -14,8 +14,8 @@
 int
 reopen (int fd, int flags)
 {
-  static const char folder[] = "/proc/self/fd/";
-  char path[sizeof folder + 3 * sizeof fd];
+  static const char directory[] = "/proc/self/fd/";
+  char path[sizeof directory + 3 * sizeof fd];
   char *p = path + sizeof path;
 
   /* Not snprintf: its stack would cost the thread of each connection one more
@@ -25,7 +25,7 @@ reopen (int fd, int flags)
   do
     *--p = '0' + fd % 10;
   while ((fd /= 10) > 0);
-  p -= sizeof folder - 1;
-  memcpy (p, folder, sizeof folder - 1);
+  p -= sizeof directory - 1;
+  memcpy (p, directory, sizeof directory - 1);
   return open (p, flags | O_CLOEXEC | O_NOCTTY);
 }

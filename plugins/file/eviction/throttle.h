@@ -12,10 +12,9 @@
  *
  * Writers queue in the order of their arrival.
  *
- * Promise: writers wait in arrival order, briefly and early.  Without slots, 64
- * writers of 64 KiB have 0.8 of the speed and a p99.9 of 50 instead of 7 ms.
- * Without pacing, ten writers of 16 KiB on a disk of 40 MB/s have a p99 of 24
- * instead of 8 ms, and a p99.9 of 37 instead of 21 ms (Linux 6.18, 2 CPUs).
+ * Promise: writers wait in arrival order, briefly and early.  "Numbers behind
+ * design decisions" in docs/benchmarks.md has the latencies without slots, and
+ * without pacing.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -132,7 +132,7 @@ void wberr_observed (struct wberr *e, struct wberr_seen *seen, int err);
 /* Call fdatasync(2), and wberr_observed if it fails.  Returns 0 or an errno
  * value.  Blocks until all that was written is on the disk, until a start of
  * writeback in progress has recorded its error, and with "is_flush" until
- * all syncs that are in progress at the kernel's answer have recorded theirs.
+ * every sync that is in progress has recorded its error, too.
  */
 int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen,
                 bool is_flush);
