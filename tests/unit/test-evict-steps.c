@@ -757,6 +757,64 @@ a_window_whose_wait_fails_stays (void **state)
   assert_int_equal (ev->kept.failed.bytes, 4096);
 }
 
+/* ... and an error that nobody has seen is recorded. */
+static void
+an_error_of_a_wait_is_recorded (void **state)
+{
+  if (!counts () || !pages.by_range)
+    skip ();
+  start_window (1);
+  range_error = EIO;
+  until_range_error = 1;
+  assert_true (evict_step_locked (ev));
+  assert_int_equal (wberr_unreported (&errors), EIO);
+  assert_int_equal (counters.nr[STATS_WRITEBACK_ERRORS], 1);
+}
+
+/* A page that is dirty again after the first wait is written and waited for
+ * once more.  Either may fail.
+ */
+static void
+an_error_of_either_wait_keeps_the_window (void **state)
+{
+  static const char data[4096];
+  int nth;
+
+  if (!counts () || !pages.by_range)
+    skip ();
+  wberr_watch (&errors, fd);
+  for (nth = 1; nth <= 2; nth++) {
+    atomic_fetch_add (&errors.pages, 1); /* recorded before, as above */
+    start_window (1);
+    assert_int_equal (pwrite (fd, data, 4096, 0), 4096);
+    range_error = EIO;
+    until_range_error = nth;
+    assert_true (evict_step_locked (ev));
+    assert_int_equal (until_range_error, 0);
+    assert_int_equal (ev->kept.failed.bytes, 4096);
+    extent_set_clear (&ev->kept.failed);
+  }
+}
+
+/* Dirty pages behind a window are none of its business. */
+static void
+pages_behind_the_window_are_not_in_flight (void **state)
+{
+  static const char data[4096];
+
+  if (!counts () || !pages.by_range)
+    skip ();
+  write_to (MiB, 4096);
+  throttle_charge (&ev->throttle, 4096);
+  ring_seal (&ev->writes);
+  assert_int_equal (fsync (fd), 0);
+  assert_int_equal (pwrite (fd, data, 4096, MiB + MiB / 2), 4096);
+  assert_int_equal (evict_next_step_locked (ev), START_PIECE);
+  assert_true (evict_step_locked (ev));
+  assert_int_equal (ev->flight.bytes, 0);
+  evict_rings_locked (ev);
+}
+
 /* The extents of a piece have no more bytes than FLIGHT_PIECE together. */
 static void
 a_piece_ends_within_an_extent (void **state)
@@ -1303,6 +1361,21 @@ failed_ranges_are_newer_until_they_are_on_the_disk (void **state)
   assert_true (has_newer (WINDOW, 4 * WINDOW, WINDOW));
 }
 
+/* Pages that could not be evicted count until a sweep finds fewer of them. */
+static void
+more_pages_than_those_that_stay_are_swept (void **state)
+{
+  if (!counts ())
+    skip ();
+  bring_in (READ_FROM, 4 * WINDOWS * WINDOW);
+  ev->unevictable = 4 * WINDOWS * WINDOW;
+  sweep_if_needed_locked (ev);
+  assert_false (sweep_goes_on (&ev->sweep));
+  ev->unevictable = WINDOWS * WINDOW;
+  sweep_if_needed_locked (ev);
+  assert_true (sweep_goes_on (&ev->sweep));
+}
+
 /* ---- which pages are another process's ---- */
 
 /* Have the query of which pages are resident be answered by mincore. */
@@ -1562,6 +1635,10 @@ main (void)
     TEST (what_is_written_again_is_not_in_flight),
     TEST (windows_are_started_while_another_is_waited_for),
     TEST (a_window_whose_wait_fails_stays),
+    TEST (an_error_of_a_wait_is_recorded),
+    TEST (an_error_of_either_wait_keeps_the_window),
+    TEST (pages_behind_the_window_are_not_in_flight),
+    TEST (more_pages_than_those_that_stay_are_swept),
     TEST (a_piece_ends_within_an_extent),
     TEST (an_error_at_the_start_is_recorded),
     TEST (an_error_of_one_extent_is_returned),

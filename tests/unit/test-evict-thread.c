@@ -430,6 +430,42 @@ it_does_not_wait_if_nothing_was_read (void **state)
   assert_int_equal (closer_waits, 0);
 }
 
+/* What was read before the last close is swept. */
+static void
+it_does_not_wait_twice_for_the_same_reads (void **state)
+{
+  close_blindly (true);
+  lock_take (&ev->lock);
+  assert_true (evict_thread_use_locked (ev));
+  evictor_unlock (ev);
+  evictor_empty (ev);
+  assert_int_equal (closer_waits, 7);
+}
+
+/* So that all disks of a server are emptied at the same time. */
+static void
+emptying_begins_before_the_wait (void **state)
+{
+  ev->thread_state = THREAD_RUNS;
+  ev->active = true;
+  evictor_begin_empty (ev);
+  assert_true (ev->drain);
+  ev->drain = false;
+  ev->thread_state = NO_THREAD;
+}
+
+/* A disk that has nothing to do has no rate. */
+static void
+the_rate_of_an_idle_disk_is_not_measured (void **state)
+{
+  lock_take (&ev->lock);
+  ev->flight.since = 1;
+  assert_true (evict_thread_use_locked (ev));
+  evictor_unlock (ev);
+  thread_ends ();
+  assert_int_equal (ev->flight.since, 0);
+}
+
 /* The client that arrived closes the disk later. */
 static void
 a_request_ends_the_wait_of_a_closer (void **state)
@@ -819,6 +855,9 @@ main (void)
     TEST (a_closer_does_not_wait_forever),
     TEST (a_range_that_is_kept_after_a_retry_is_retried),
     TEST (a_closer_that_cannot_count_waits_less),
+    TEST (it_does_not_wait_twice_for_the_same_reads),
+    TEST (emptying_begins_before_the_wait),
+    TEST (the_rate_of_an_idle_disk_is_not_measured),
     TEST (it_does_not_wait_if_nothing_was_read),
     TEST (a_request_ends_the_wait_of_a_closer),
     TEST (a_writer_that_waits_is_counted),

@@ -285,6 +285,20 @@ the_end_of_nothing_is_not_measured (void **state)
   assert_int_equal (flight_latency (&t.flight), latency);
 }
 
+/* The latency is measured again and again, with a piece alone in flight. */
+static void
+a_change_of_latency_is_noticed (void **state)
+{
+  struct thread t;
+
+  begin (&t, 1500 * MB_PER_S, 100 * US);
+  copy (&t, 512 * MiB);
+  assert_in_range (flight_latency (&t.flight), 100 * US, 1 * MS);
+  t.disk.latency = 10 * MS;
+  copy (&t, 4096 * MiB);
+  assert_true (flight_latency (&t.flight) >= 10 * MS);
+}
+
 /* The latency is that of a piece that is waited for as a whole. */
 static void
 what_is_forgotten_has_no_latency (void **state)
@@ -334,6 +348,7 @@ main (void)
     cmocka_unit_test (the_end_of_a_burst_is_not_measured),
     cmocka_unit_test (no_more_is_in_flight_than_the_limit),
     cmocka_unit_test (the_end_of_nothing_is_not_measured),
+    cmocka_unit_test (a_change_of_latency_is_noticed),
     cmocka_unit_test (what_is_forgotten_has_no_latency),
     cmocka_unit_test (the_lowest_latency_counts),
   };
