@@ -191,6 +191,8 @@ evictor_free (struct evictor *ev)
   pthread_cond_destroy (&ev->emptied);
   pthread_cond_destroy (&ev->woken);
   lock_destroy (&ev->lock);
+  if (atomic_load (&ev->locked) && ev->config.pages->is_local)
+    writer_lock_release (ev->fd);
   close (ev->fd);
   free (ev->name);
   free (ev);
