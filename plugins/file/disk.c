@@ -94,7 +94,7 @@ knows_seek_hole (struct disk *d, int fd)
   int64_t size;
 
   if (d->id.is_block || d->magic == FUSE_SUPER_MAGIC ||
-      d->magic == EXFAT_SUPER_MAGIC)
+      d->magic == UNKNOWN_MAGIC || d->magic == EXFAT_SUPER_MAGIC)
     return false;
   size = disk_size (d, fd);
   if (size == -1)
@@ -173,6 +173,8 @@ add_evictor (struct disk *d, int fd)
   own = open_for_evictor (d, fd);
   if (own == -1)
     return -1;
+  /* The kernel may show less to a descriptor that is not open for writing. */
+  pagecache_probe (&d->pages, own, d->magic);
   if (!d->pages.by_range)
     nbdkit_debug (
       "%s: sync_file_range is not used here: writeback is waited for "
@@ -271,14 +273,16 @@ disk_get (const struct exported *e)
   struct identity id;
   struct statfs fs;
   struct stat st;
-  uint32_t magic = 0;
+  uint32_t magic;
 
   if (fstat (e->fd, &st) == -1) {
     nbdkit_error ("%s: fstat: %m", e->name);
     return NULL;
   }
-  if (!S_ISBLK (st.st_mode) && fstatfs (e->fd, &fs) == 0)
-    magic = fs.f_type;
+  if (S_ISBLK (st.st_mode))
+    magic = 0;
+  else
+    magic = fstatfs (e->fd, &fs) == 0 ? fs.f_type : UNKNOWN_MAGIC;
   id = identity_of (e->fd, &st, magic);
   d = find (&id, NULL);
   if (d)

@@ -23,6 +23,9 @@
 /* All fields are constant once disk_get has returned the disk, except where a
  * comment or an atomic type says otherwise.
  */
+/* fstatfs has failed.  No file system has this number. */
+#define UNKNOWN_MAGIC 1
+
 struct disk {
   struct identity id; /* the first field: the registry compares it */
   char *name;         /* for messages */
@@ -30,8 +33,8 @@ struct disk {
 
   uint32_t sector_size;  /* bytes; of a block device, else 1 */
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
-  uint32_t magic;        /* of the file system, see <linux/magic.h>; 0 = not
-                          * known, or a block device */
+  uint32_t magic;        /* of the file system, see <linux/magic.h>; 0 = a block
+                          * device; or UNKNOWN_MAGIC */
   bool rotational;
   bool can_seek_hole; /* lseek with SEEK_DATA finds all data */
 
