@@ -152,6 +152,13 @@ knows_holes (struct connection *c)
   return !is_overlay || ioctl (c->fd, FS_IOC_FIEMAP, &m) == 0;
 }
 
+bool
+extents_is_hole (struct connection *c, uint64_t offset, uint64_t count)
+{
+  return c->disk->can_seek_hole && knows_holes (c) &&
+         is_hole (c, offset, offset + count);
+}
+
 /* ---- runs ---- */
 
 /* A client's request for block status. */

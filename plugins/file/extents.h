@@ -22,4 +22,9 @@ struct nbdkit_extents;
 int extents_query (struct connection *c, uint32_t count, uint64_t offset,
                    bool one, struct nbdkit_extents *extents);
 
+/* Return whether [offset, offset+count) is certainly a hole: nothing of it is
+ * stored, nor in the page cache.  If in doubt, return false.
+ */
+bool extents_is_hole (struct connection *c, uint64_t offset, uint64_t count);
+
 #endif /* FILE_EXTENTS_H */

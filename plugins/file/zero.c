@@ -26,6 +26,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "extents.h"
 #include "zero.h"
 #include "eviction/pagecache.h"
 
@@ -215,6 +216,16 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   return 0;
 }
 
+/* Zero a part of a page.  A hole needs nothing, unless it must get blocks. */
+static int
+zero_part (struct connection *c, const struct request *rq, uint64_t offset,
+           uint64_t count)
+{
+  if (count > 0 && rq->purpose != ZERO && extents_is_hole (c, offset, count))
+    return 0;
+  return write_zeroes (c, offset, count);
+}
+
 /* Whole pages are changed by a method, and the rest is written.  The kernel may
  * take the end of a range for zeroes because it is a hole on the disk, although
  * the page cache has data whose writeback failed (btrfs, Linux 6.18).
@@ -222,8 +233,7 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 static int
 carry_out (struct connection *c, const struct request *rq)
 {
-  const uint64_t page = c->disk->pages.unit, sector = c->disk->sector_size;
-  const uint64_t unit = sector > page ? sector : page; /* powers of two */
+  const uint64_t unit = c->disk->pages.unit;
   const uint64_t end = rq->offset + rq->count;
   uint64_t from = (rq->offset + unit - 1) / unit * unit;
   uint64_t to = end / unit * unit;
@@ -242,11 +252,13 @@ carry_out (struct connection *c, const struct request *rq)
     errno = EOPNOTSUPP;
     return -1;
   }
-  if (r == NOT_DONE || from >= to)
+  if (r == NOT_DONE)
+    return write_zeroes (c, rq->offset, rq->count);
+  if (from >= to)
     from = to = end;
-  if (write_zeroes (c, rq->offset, from - rq->offset) == -1)
+  if (zero_part (c, rq, rq->offset, from - rq->offset) == -1)
     return -1;
-  return write_zeroes (c, to, end - to);
+  return zero_part (c, rq, to, end - to);
 }
 
 static int

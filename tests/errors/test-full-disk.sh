@@ -44,3 +44,24 @@ for cache in default none; do
   client_stop
   stop_nbdkit
 done
+
+# Parts of pages that are holes need no room to be zeroed or trimmed.  The client
+# reads what it has trimmed, and a page that is cached may be no hole: so each
+# request has pages of its own.
+truncate -s 16M "$mounted/sparse"
+sync "$mounted/sparse"
+start_nbdkit file "$mounted/sparse" cache=none
+client_start "$uri"
+ask trim 512 1024
+ask trim $((2 * 1048576 + 512)) 1M
+ask zero 4608 1024
+ask zero $((4 * 1048576 + 512)) 1M
+ask flush
+[ "$(stat -c %b "$mounted/sparse")" = 0 ] || fail 'zero or trim filled holes'
+cp /dev/zero "$mounted/rest" 2>"$tmp/cp.log" || :
+ask trim $((6 * 1048576 + 512)) 1M
+ask zero $((8 * 1048576 + 512)) 1M
+ask_any zero 512 1024 nohole
+[[ $answer = 'error ENOSPC'* ]] || fail "zero nohole in a hole: $answer"
+client_stop
+stop_nbdkit

@@ -9,8 +9,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -208,19 +210,24 @@ has_mincore (int fd)
          !(resident[0] & 1);
 }
 
-/* Return the bytes that are cached together.  Only XFS and ext4 report a block
- * size larger than a page in f_bsize.
+/* Return the bytes that are cached together: a page, or a larger block of XFS,
+ * of ext4, or a larger sector of a device.  Other file systems have other
+ * numbers in f_bsize.
  */
 static uint32_t
 unit_of (int fd, uint32_t magic)
 {
   const uint32_t page = sysconf (_SC_PAGESIZE);
+  uint32_t block = 0;
   struct statfs fs;
+  int sector;
 
+  if (magic == 0 && ioctl (fd, BLKSSZGET, &sector) == 0)
+    block = sector;
   if ((magic == XFS_SUPER_MAGIC || magic == EXT4_SUPER_MAGIC) &&
-      fstatfs (fd, &fs) == 0 && fs.f_bsize > page)
-    return fs.f_bsize;
-  return page;
+      fstatfs (fd, &fs) == 0)
+    block = fs.f_bsize;
+  return block > page ? block : page;
 }
 
 void
