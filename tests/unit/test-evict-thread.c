@@ -591,7 +591,9 @@ no_lock_is_taken_over_a_network (void **state)
   close (other);
 }
 
-/* No more is gathered in a window whose data is flushed. */
+/* No more is gathered in a window whose data is flushed, and the disk is
+ * emptied soon.
+ */
 static void
 a_flush_lets_the_window_rest (void **state)
 {
@@ -600,6 +602,7 @@ a_flush_lets_the_window_rest (void **state)
   evictor_flush_ends (ev, evictor_flush_begins (ev));
   assert_true (
     ring_is_at_rest (&ev->writes, nanoseconds_now () + FLUSHED_REST_NS));
+  assert_int_equal (ev->empty_at, 1); /* tick */
   ev->thread_state = NO_THREAD;
 }
 

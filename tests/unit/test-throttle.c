@@ -72,6 +72,7 @@ a_writer_that_leaves_makes_room (void **state)
   lock_take (&lock);
   assert_true (throttle_try (&t, 64 * MiB));
   assert_true (throttle_try (&t, 64 * MiB));
+  assert_false (throttle_try (&t, 64 * MiB));
   writer_begin (&w, &t, &lock, 64 * MiB);
   assert_false (writer_is_granted (&w));
   throttle_leave (&t, 64 * MiB);

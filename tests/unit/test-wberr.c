@@ -46,6 +46,8 @@ static sem_t late_syncs;
 static void *(*sync_during_flush) (void *);
 static pthread_t other;
 
+static bool had_turn; /* the last sync */
+
 int
 fdatasync (int fd)
 {
@@ -58,6 +60,9 @@ fdatasync (int fd)
     errno = EIO;
     return fd == LATE_FD ? -1 : 0;
   }
+  had_turn = pthread_mutex_trylock (&e.turn) != 0;
+  if (!had_turn)
+    pthread_mutex_unlock (&e.turn);
   sync_during_flush = NULL;
   if (beside) {
     pthread_create (&other, NULL, beside, NULL);
@@ -492,6 +497,8 @@ a_write_beside_a_fua_request_is_not_forgotten (void **state)
 static void
 calls_take_turns_where_they_must (void **state)
 {
+  assert_int_equal (flush (&a, 0), 0);
+  assert_false (had_turn);
   assert_false (wberr_call_begins (&e));
   assert_int_equal (pthread_mutex_trylock (&e.turn), 0);
   wberr_take_turns (&e);
@@ -500,6 +507,8 @@ calls_take_turns_where_they_must (void **state)
   assert_true (wberr_call_begins (&e));
   assert_int_not_equal (pthread_mutex_trylock (&e.turn), 0);
   wberr_call_ends (&e, true);
+  assert_int_equal (flush (&a, 0), 0);
+  assert_true (had_turn);
 }
 
 /* Several connections may change the record at the same time. */
