@@ -44,7 +44,7 @@ check_preserve (struct connection *c)
                   "for this file: %m: use cache=none or cache=default",
                   d->name);
   else if ((c->writable || d->magic == BTRFS_SUPER_MAGIC) &&
-           d->pages.counts == COUNTS_BY_NOTHING)
+           d->own_pages.counts == COUNTS_BY_NOTHING)
     nbdkit_error (
       "%s: cache=preserve cannot keep the pages of other processes, as "
       "the kernel does not report to this server which pages are "

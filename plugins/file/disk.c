@@ -94,7 +94,7 @@ knows_seek_hole (struct disk *d, int fd)
   int64_t size;
 
   if (d->id.is_block || d->magic == FUSE_SUPER_MAGIC ||
-      d->magic == UNKNOWN_MAGIC || d->magic == EXFAT_SUPER_MAGIC)
+      d->magic == EXFAT_SUPER_MAGIC)
     return false;
   size = disk_size (d, fd);
   if (size == -1)
@@ -163,7 +163,7 @@ add_evictor (struct disk *d, int fd)
     .preserve = options.cache == CACHE_PRESERVE,
     .reads_by = options.cache == CACHE_PRESERVE ? "O_DIRECT" : buffered,
     .counters = d->stats ? &d->stats->counters : NULL,
-    .pages = &d->pages,
+    .pages = &d->own_pages,
     .errors = &d->errors,
   };
   int own;
@@ -173,9 +173,8 @@ add_evictor (struct disk *d, int fd)
   own = open_for_evictor (d, fd);
   if (own == -1)
     return -1;
-  /* The kernel may show less to a descriptor that is not open for writing. */
-  pagecache_probe (&d->pages, own, d->magic);
-  if (!d->pages.by_range)
+  pagecache_probe (&d->own_pages, own, d->magic);
+  if (!d->own_pages.by_range)
     nbdkit_debug (
       "%s: sync_file_range is not used here: writeback is waited for "
       "by fdatasync",
@@ -281,8 +280,10 @@ disk_get (const struct exported *e)
   }
   if (S_ISBLK (st.st_mode))
     magic = 0;
+  else if (fstatfs (e->fd, &fs) == 0)
+    magic = fs.f_type;
   else
-    magic = fstatfs (e->fd, &fs) == 0 ? fs.f_type : UNKNOWN_MAGIC;
+    magic = FUSE_SUPER_MAGIC; /* on which the least is taken for granted */
   id = identity_of (e->fd, &st, magic);
   d = find (&id, NULL);
   if (d)

@@ -23,9 +23,6 @@
 /* All fields are constant once disk_get has returned the disk, except where a
  * comment or an atomic type says otherwise.
  */
-/* fstatfs has failed.  No file system has this number. */
-#define UNKNOWN_MAGIC 1
-
 struct disk {
   struct identity id; /* the first field: the registry compares it */
   char *name;         /* for messages */
@@ -34,7 +31,7 @@ struct disk {
   uint32_t sector_size;  /* bytes; of a block device, else 1 */
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   uint32_t magic;        /* of the file system, see <linux/magic.h>; 0 = a block
-                          * device; or UNKNOWN_MAGIC */
+                          * device */
   bool rotational;
   bool can_seek_hole; /* lseek with SEEK_DATA finds all data */
 
@@ -44,14 +41,16 @@ struct disk {
    */
   atomic_uint unsupported_methods;
 
-  struct stats *stats;   /* has its own atomics; NULL = none wanted */
-  struct extent_map map; /* has its own lock and atomics */
-  struct pagecache pages;
-  bool direct_is_exact;     /* O_DIRECT never uses the page cache */
-  atomic_uint direct_reads; /* direct reads with cache=none */
-  atomic_uint direct_leaks; /* direct reads that brought pages in */
-  struct wberr errors;      /* has its own locks */
-  struct evictor *evictor;  /* has its own lock; NULL = no eviction */
+  struct stats *stats;        /* has its own atomics; NULL = none wanted */
+  struct extent_map map;      /* has its own lock and atomics */
+  struct pagecache pages;     /* with the clients' descriptors */
+  struct pagecache own_pages; /* with the evictor's, which may only be open for
+                               * reading: the kernel may show it less */
+  bool direct_is_exact;       /* O_DIRECT never uses the page cache */
+  atomic_uint direct_reads;   /* direct reads with cache=none */
+  atomic_uint direct_leaks;   /* direct reads that brought pages in */
+  struct wberr errors;        /* has its own locks */
+  struct evictor *evictor;    /* has its own lock; NULL = no eviction */
 };
 
 /* Return the disk of an open export, with one more reference.  All connections

@@ -152,11 +152,20 @@ knows_holes (struct connection *c)
   return !is_overlay || ioctl (c->fd, FS_IOC_FIEMAP, &m) == 0;
 }
 
+/* SEEK_DATA as well, because f2fs reports the end of a compressed cluster as
+ * unwritten to FIEMAP, if that does not ask for its beginning (Linux 6.18).
+ */
 bool
 extents_is_hole (struct connection *c, uint64_t offset, uint64_t count)
 {
-  return c->disk->can_seek_hole && knows_holes (c) &&
-         is_hole (c, offset, offset + count);
+  const uint64_t end = offset + count;
+  off_t data;
+
+  if (!c->disk->can_seek_hole || !knows_holes (c))
+    return false;
+  data = lseek (c->fd, offset, SEEK_DATA);
+  return (data == -1 ? errno == ENXIO : (uint64_t) data >= end) &&
+         is_hole (c, offset, end);
 }
 
 /* ---- runs ---- */

@@ -59,4 +59,33 @@ for cache in none preserve default; do
   fails_at_8M $cache
   is_zeroed_later $cache
 done
+
+# Nor may they stay if another process maps them, and the server may open the
+# file for reading only, apart from the descriptor that it inherits.
+rm -f "$mnt/disk"
+truncate -s 256M "$mnt/disk"
+chmod 777 "$tmp" # where it makes its socket
+exec 7<>"$mnt/disk"
+start_nbdkit -u nobody -g nogroup file fd=7 cache=none
+exec 7>&-
+client_start "$uri"
+disk_says a
+ask write 8M 1M
+fails flush
+disk_says -
+python3 -c '
+import mmap, signal, sys
+with open(sys.argv[1]) as f:
+    pages = mmap.mmap(f.fileno(), 1 << 20, prot=mmap.PROT_READ, offset=8 << 20)
+    bytes(pages)
+    open(sys.argv[2], "w").close()
+    signal.pause()' "$mnt/disk" "$tmp/mapped" &
+mapper=$!
+pids+=("$mapper")
+eventually 20 test -e "$tmp/mapped" || fail 'the file is not mapped'
+ask zero 8M 1M
+ask read 8M 1M
+client_stop
+stop_nbdkit
+send KILL "$mapper"
 disk_down

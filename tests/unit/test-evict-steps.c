@@ -842,6 +842,13 @@ a_piece_ends_within_an_extent (void **state)
   assert_int_equal (pos, MiB + FLIGHT_PIECE / 4);
   writeback_start (&ev->wb, &set, &pos);
   assert_int_equal (pos, MiB + FLIGHT_PIECE * 3 / 4);
+  /* or at its end; no call has a length of 0, which means the whole file */
+  extent_set_clear (&set);
+  assert_int_equal (extent_set_add (&set, 0, FLIGHT_PIECE), 0);
+  assert_int_equal (extent_set_add (&set, MiB, 4096), 0);
+  pos = 0;
+  writeback_start (&ev->wb, &set, &pos);
+  assert_int_equal (pos, FLIGHT_PIECE);
   extent_set_free (&set);
 }
 

@@ -191,8 +191,6 @@ evictor_free (struct evictor *ev)
   pthread_cond_destroy (&ev->emptied);
   pthread_cond_destroy (&ev->woken);
   lock_destroy (&ev->lock);
-  if (atomic_load (&ev->locked) && ev->config.pages->is_local)
-    writer_lock_release (ev->fd);
   close (ev->fd);
   free (ev->name);
   free (ev);
@@ -364,15 +362,17 @@ wait_for_drop_locked (struct evictor *ev, uint64_t offset, uint64_t length)
   return waited;
 }
 
-/* Take the writer lock before the first write.  Makes a system call, so the
- * lock of the evictor must not be held.
+/* Take the writer lock before the first write, unless it may wait for another
+ * machine or outlive the server.  Makes a system call, so the lock of the
+ * evictor must not be held.
  */
 static void
 take_writer_lock (struct evictor *ev)
 {
   if (atomic_load (&ev->locked))
     return;
-  if (!ev->config.pages->is_local || writer_lock_take (ev->fd))
+  if (!ev->config.pages->is_local || ev->config.errors->shared ||
+      writer_lock_take (ev->fd))
     atomic_store (&ev->locked, true);
 }
 

@@ -35,14 +35,6 @@ writer_lock_take (int fd)
          (errno != EAGAIN && errno != EACCES);
 }
 
-void
-writer_lock_release (int fd)
-{
-  struct flock lock = lock_of_type (F_UNLCK);
-
-  fcntl (fd, F_OFD_SETLK, &lock);
-}
-
 bool
 writer_lock_is_taken (int fd)
 {

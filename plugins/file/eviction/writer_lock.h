@@ -20,20 +20,17 @@
 
 #include <stdbool.h>
 
-/* Take the lock for as long as the description of "fd" is open.  The lock is a
- * shared lock (F_OFD_SETLK, see fcntl(2)) on one byte beyond the end of any
- * file, so several servers may have it.  Returns false if another program's
- * lock prevents it.  Other errors are ignored: without the lock all else works.
+/* Take the lock for as long as the description of "fd" is open.  The caller
+ * must be the only one with this description: the lock would outlive the server
+ * if another process had it, too.  The lock is a shared lock (F_OFD_SETLK, see
+ * fcntl(2)) on one byte beyond the end of any file, so several servers may have
+ * it.  Returns false if another program's lock prevents it.  Other errors are
+ * ignored: without the lock all else works.
  *
- * No call blocks on a local file system.  On other file systems they may
+ * Neither call blocks on a local file system.  On other file systems they may
  * wait for a server, so they must not be called there.
  */
 bool writer_lock_take (int fd);
-
-/* Release the lock.  Without this it would outlive the server if another
- * process has the same description: that of an inherited descriptor.
- */
-void writer_lock_release (int fd);
 
 /* Return whether another description has the lock; false if that is not known.
  * A lock of another program that covers the byte may hide it, because the
