@@ -130,12 +130,16 @@ has_page_cache (const struct disk *d, int fd)
 
 /* ---- the evictor ---- */
 
-/* The evictor's description.  Reading is enough to write back and to drop. */
+/* Open the evictor's descriptor.  Reading is enough to write back and to drop.
+ * Sets *is_ours to whether no other process has its description: that of an
+ * inherited descriptor that cannot be opened again is the parent's, too.
+ */
 static int
-open_for_evictor (struct disk *d, int fd)
+open_for_evictor (struct disk *d, int fd, bool *is_ours)
 {
   int own = reopen (fd, O_RDONLY);
 
+  *is_ours = own >= 0 || !d->errors.shared;
   if (own >= 0)
     return own;
   /* Without /proc, or without permission. */
@@ -156,7 +160,7 @@ add_evictor (struct disk *d, int fd)
   const char *buffered = d->direct_is_exact
                            ? "page cache (random reads: O_DIRECT)"
                            : "page cache";
-  const struct evictor_config config = {
+  struct evictor_config config = {
     .windows = options.cache_windows,
     .window_size = options.cache_window_size,
     .read_ahead = device_read_ahead (d->id.dev),
@@ -170,7 +174,7 @@ add_evictor (struct disk *d, int fd)
 
   if (options.cache == CACHE_DEFAULT || !has_page_cache (d, fd))
     return 0;
-  own = open_for_evictor (d, fd);
+  own = open_for_evictor (d, fd, &config.may_lock);
   if (own == -1)
     return -1;
   pagecache_probe (&d->own_pages, own, d->magic);

@@ -137,8 +137,9 @@ log_method (const struct connection *c, const char *name, uint64_t offset,
 /* Drop the pages that a method should have replaced.  btrfs, also below
  * overlayfs, keeps pages whose writeback failed, and takes their range for a
  * hole: it succeeds, and leaves the old data in memory (Linux 6.18).  Returns
- * false if pages are left; without cachestat (overlayfs, before Linux 6.5) that
- * cannot be seen, and it returns true.
+ * false if pages are left, or the kernel does not report pages; if it reports
+ * them by mincore only (overlayfs, before Linux 6.5), it is not asked, and the
+ * result is true.
  */
 static bool
 no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
@@ -148,6 +149,7 @@ no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
   if (d->magic != BTRFS_SUPER_MAGIC && d->magic != OVERLAYFS_SUPER_MAGIC)
     return true;
   return pagecache_drop (c->fd, offset, count) == 0 &&
+         d->pages.counts != COUNTS_BY_NOTHING &&
          pagecache_count (&d->pages, c->fd, offset, count) <= 0;
 }
 

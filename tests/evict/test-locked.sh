@@ -74,12 +74,23 @@ has_lock || fail "no lock of the server: $(</proc/locks)"
 client_stop
 stop_nbdkit
 
-# No lock outlives the server, also on a descriptor that another process keeps
-# and the server cannot open again.
+# So it does on an inherited descriptor, if it can open the file once more, at
+# least for reading.
 need_root
 chmod 777 "$tmp" # where it makes its socket
-chmod 600 "$tmp/disk"
+chmod 644 "$tmp/disk"
 exec 7<>"$tmp/disk"
+start_nbdkit -u nobody -g nogroup file fd=7 cache=none
+client_start "$uri"
+ask write 0 64K
+has_lock || fail "no lock of the server with fd=: $(</proc/locks)"
+client_stop
+stop_nbdkit
+! has_lock || fail 'the lock outlives the server'
+
+# No lock outlives the server, also on a descriptor that another process keeps
+# and the server cannot open again.
+chmod 600 "$tmp/disk"
 start_nbdkit -u nobody -g nogroup file fd=7 cache=none
 client_start "$uri"
 ask write 0 64K

@@ -163,6 +163,7 @@ begin (void **state)
   const char *folder = getenv ("TMPDIR");
   struct evictor_config config = {
     .windows = 16, /* the request drops none itself */
+    .may_lock = true,
     .window_size = WINDOW,
     .counters = &counters,
     .pages = &pages,
@@ -577,6 +578,20 @@ the_first_write_takes_the_writer_lock (void **state)
   close (other);
 }
 
+/* With the description of another process the lock would outlive the server. */
+static void
+no_lock_is_taken_of_another_process (void **state)
+{
+  const int other = reopen (fd, O_RDONLY);
+
+  if (other == -1)
+    skip ();
+  ev->config.may_lock = false;
+  write_page (NULL);
+  assert_false (writer_lock_is_taken (other));
+  close (other);
+}
+
 /* A server at the other end could let the lock wait. */
 static void
 no_lock_is_taken_over_a_network (void **state)
@@ -852,6 +867,7 @@ main (void)
     TEST (the_thread_does_not_wait_for_failed_ranges),
     TEST (the_thread_is_woken_once),
     TEST (the_first_write_takes_the_writer_lock),
+    TEST (no_lock_is_taken_of_another_process),
     TEST (no_lock_is_taken_over_a_network),
     TEST (a_flush_lets_the_window_rest),
     TEST (a_request_ends_a_wait_that_has_not_begun),

@@ -371,7 +371,7 @@ take_writer_lock (struct evictor *ev)
 {
   if (atomic_load (&ev->locked))
     return;
-  if (!ev->config.pages->is_local || ev->config.errors->shared ||
+  if (!ev->config.may_lock || !ev->config.pages->is_local ||
       writer_lock_take (ev->fd))
     atomic_store (&ev->locked, true);
 }

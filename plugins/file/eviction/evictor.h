@@ -61,6 +61,7 @@ struct evictor_config {
   uint64_t window_size;      /* bytes of a window, if no other disk is busy */
   uint64_t read_ahead;       /* bytes that the device's readahead may have */
   bool preserve;             /* leave pages that were resident before */
+  bool may_lock;             /* no other process has the description */
   struct counters *counters; /* atomic; may be NULL */
   const char *reads_by; /* how the disk is read, for statistics; constant */
   /* These two outlive the evictor. */

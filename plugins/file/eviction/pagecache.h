@@ -35,12 +35,12 @@ enum pagecache_counts {
   COUNTS_BY_MINCORE,   /* the same permission; cost grows with the range */
 };
 
-/* What works on one file, with any descriptor of it.  Constant. */
+/* What works on one file, with descriptors of a kind.  Constant. */
 struct pagecache {
   bool by_range; /* sync_file_range waits until a range can be dropped */
   bool is_local; /* locks of fcntl(2) do not wait for a server */
   uint32_t unit; /* bytes that are cached together: a page, or a larger block of
-                  * the file system (XFS and ext4, Linux 6.12) */
+                  * the file system (XFS and ext4, Linux 6.12) or sector */
   enum pagecache_counts counts;
 };
 
