@@ -44,6 +44,10 @@ def anchors(path):
 
 def wrong_blocks(path):
     """Commands that are no block of commands, or none that can be pasted."""
+    with open(path, encoding="utf-8") as f:
+        for number, line in enumerate(f, 1):
+            if line.startswith("<!--") and not line.rstrip().endswith("-->"):
+                yield f"{path}:{number}: the comment must end in its line"
     for block in blocks(path):
         if block.language == "sh":
             if not block.reason and re.search(r"…|(^|\s)\.\.\.(\s|$)",
