@@ -431,7 +431,7 @@ it_does_not_wait_if_nothing_was_read (void **state)
   assert_int_equal (closer_waits, 0);
 }
 
-/* What was read before the last close is swept. */
+/* A close sweeps all reads, so the next one need not wait for them again. */
 static void
 it_does_not_wait_twice_for_the_same_reads (void **state)
 {
@@ -578,32 +578,32 @@ the_first_write_takes_the_writer_lock (void **state)
   close (other);
 }
 
-/* With the description of another process the lock would outlive the server. */
 static void
-no_lock_is_taken_of_another_process (void **state)
+write_without_lock (void)
 {
   const int other = reopen (fd, O_RDONLY);
 
   if (other == -1)
     skip ();
-  ev->config.may_lock = false;
   write_page (NULL);
   assert_false (writer_lock_is_taken (other));
   close (other);
+}
+
+/* With the description of another process the lock would outlive the server. */
+static void
+no_lock_is_taken_of_another_process (void **state)
+{
+  ev->config.may_lock = false;
+  write_without_lock ();
 }
 
 /* A server at the other end could let the lock wait. */
 static void
 no_lock_is_taken_over_a_network (void **state)
 {
-  const int other = reopen (fd, O_RDONLY);
-
-  if (other == -1)
-    skip ();
   pages.is_local = false;
-  write_page (NULL);
-  assert_false (writer_lock_is_taken (other));
-  close (other);
+  write_without_lock ();
 }
 
 /* No more is gathered in a window whose data is flushed, and the disk is
