@@ -64,12 +64,7 @@ can_be_preferred (unsigned size)
 static void
 probe_block_device (struct disk *d, int fd)
 {
-  int sector_size = 4096; /* safe if not known */
   unsigned minimum = 0, optimal = 0;
-
-  if (ioctl (fd, BLKSSZGET, &sector_size) == -1)
-    nbdkit_debug ("%s: cannot get the sector size: %m", d->name);
-  d->sector_size = sector_size;
 
   if (ioctl (fd, BLKIOMIN, &minimum) == -1 ||
       ioctl (fd, BLKIOOPT, &optimal) == -1)
@@ -131,15 +126,12 @@ has_page_cache (const struct disk *d, int fd)
 /* ---- the evictor ---- */
 
 /* Open the evictor's descriptor.  Reading is enough to write back and to drop.
- * Sets *is_ours to whether no other process has its description: that of an
- * inherited descriptor that cannot be opened again is the parent's, too.
  */
 static int
-open_for_evictor (struct disk *d, int fd, bool *is_ours)
+open_for_evictor (struct disk *d, int fd)
 {
   int own = reopen (fd, O_RDONLY);
 
-  *is_ours = own >= 0 || !d->errors.shared;
   if (own >= 0)
     return own;
   /* Without /proc, or without permission. */
@@ -174,7 +166,7 @@ add_evictor (struct disk *d, int fd)
 
   if (options.cache == CACHE_DEFAULT || !has_page_cache (d, fd))
     return 0;
-  own = open_for_evictor (d, fd, &config.may_lock);
+  own = open_for_evictor (d, fd);
   if (own == -1)
     return -1;
   pagecache_probe (&d->own_pages, own, d->magic);
@@ -229,7 +221,6 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
   d->refs = 1;
   d->id = *id;
   d->magic = magic;
-  d->sector_size = 1;
   d->rotational = device_is_rotational (id->dev);
   d->stats = stats_of (e->path);
   extent_map_init (&d->map);

@@ -28,7 +28,6 @@ struct disk {
   char *name;         /* for messages */
   unsigned refs;      /* guarded by the registry's lock */
 
-  uint32_t sector_size;  /* bytes; of a block device, else 1 */
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   uint32_t magic;        /* of the file system, see <linux/magic.h>; 0 = a block
                           * device */

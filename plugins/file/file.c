@@ -93,27 +93,19 @@ file_get_size (void *handle)
   return disk_size (c->disk, c->fd);
 }
 
-/* The largest minimum block size that nbdkit lets a plugin advertise. */
-#define MAX_MINIMUM 65536
-
-/* Hints for clients: requests of any size and alignment are served.  A minimum
- * that does not divide the size would make clients refuse the disk.
+/* Requests of any size and alignment are served.  libnbd refuses requests below
+ * an advertised minimum, so the minimum is 1, also where sectors are larger.
  */
 static int
 file_block_size (void *handle, uint32_t *minimum, uint32_t *preferred,
                  uint32_t *maximum)
 {
   struct connection *c = handle;
-  const uint32_t sector = c->disk->sector_size;
-  int64_t size;
 
   *minimum = *preferred = *maximum = 0;
   if (c->disk->preferred_io == 0)
     return 0;
-  size = disk_size (c->disk, c->fd);
-  if (size == -1)
-    return -1;
-  *minimum = sector <= MAX_MINIMUM && size % sector == 0 ? sector : 1;
+  *minimum = 1;
   *preferred = c->disk->preferred_io;
   *maximum = 0xffffffff;
   return 0;

@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# A block device advertises the block sizes that the stock plugin of nbdkit 1.48
-# advertises, and a regular file advertises none.  The minimum is the logical
-# sector size; the preferred size is the larger one of the minimum and the
-# optimal I/O size.  These sizes are hints: the server accepts unaligned
-# requests.  A device size that is no multiple of the sector size does not make
-# a client refuse the disk.
+# A block device advertises the preferred block size that the stock plugin of
+# nbdkit 1.48 advertises, the larger one of the minimum and the optimal I/O size,
+# but a minimum of 1, because clients would not send smaller requests.  A regular
+# file advertises none.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -41,7 +39,7 @@ for sector in 512 4096; do
   for cache in default none; do
     blkdiscard -z "$device"
     start_nbdkit file "$device" cache=$cache
-    advertises "$sector" "$sector" "sectors of $sector, cache=$cache"
+    advertises 1 "$sector" "sectors of $sector, cache=$cache"
     unaligned
     stop_nbdkit
   done

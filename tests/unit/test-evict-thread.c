@@ -163,7 +163,6 @@ begin (void **state)
   const char *folder = getenv ("TMPDIR");
   struct evictor_config config = {
     .windows = 16, /* the request drops none itself */
-    .may_lock = true,
     .window_size = WINDOW,
     .counters = &counters,
     .pages = &pages,
@@ -562,50 +561,6 @@ write_page (void *arg)
   return NULL;
 }
 
-/* Another server sees the lock, and then does not drop what this one writes. */
-static void
-the_first_write_takes_the_writer_lock (void **state)
-{
-  const int other = reopen (fd, O_RDONLY);
-
-  if (other == -1 || !pages.is_local)
-    skip ();
-  read_all ();
-  assert_false (writer_lock_is_taken (other));
-  write_page (NULL);
-  assert_true (writer_lock_is_taken (other));
-  assert_true (ev->locked); /* so the next write does not take it again */
-  close (other);
-}
-
-static void
-write_without_lock (void)
-{
-  const int other = reopen (fd, O_RDONLY);
-
-  if (other == -1)
-    skip ();
-  write_page (NULL);
-  assert_false (writer_lock_is_taken (other));
-  close (other);
-}
-
-/* With the description of another process the lock would outlive the server. */
-static void
-no_lock_is_taken_of_another_process (void **state)
-{
-  ev->config.may_lock = false;
-  write_without_lock ();
-}
-
-/* A server at the other end could let the lock wait. */
-static void
-no_lock_is_taken_over_a_network (void **state)
-{
-  pages.is_local = false;
-  write_without_lock ();
-}
-
 /* No more is gathered in a window whose data is flushed, and the disk is
  * emptied soon.
  */
@@ -866,9 +821,6 @@ main (void)
     TEST (pages_of_others_are_not_waited_for),
     TEST (the_thread_does_not_wait_for_failed_ranges),
     TEST (the_thread_is_woken_once),
-    TEST (the_first_write_takes_the_writer_lock),
-    TEST (no_lock_is_taken_of_another_process),
-    TEST (no_lock_is_taken_over_a_network),
     TEST (a_flush_lets_the_window_rest),
     TEST (a_request_ends_a_wait_that_has_not_begun),
     TEST (a_closer_does_not_wait_forever),

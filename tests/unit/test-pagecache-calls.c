@@ -188,24 +188,6 @@ waits_by_range_where_that_is_enough (void **state)
 
 /* A lock on a file of another machine may wait for that machine. */
 static void
-locks_only_local_files (void **state)
-{
-  static const uint32_t local[] = { 0, EXT4_SUPER_MAGIC,
-                                    OVERLAYFS_SUPER_MAGIC };
-  struct pagecache pc;
-  size_t i;
-
-  for (i = 0; i < sizeof local / sizeof local[0]; i++) {
-    pagecache_probe (&pc, 3, local[i]);
-    assert_true (pc.is_local);
-  }
-  pagecache_probe (&pc, 3, NFS_SUPER_MAGIC);
-  assert_false (pc.is_local);
-  pagecache_probe (&pc, 3, FUSE_SUPER_MAGIC);
-  assert_false (pc.is_local);
-}
-
-static void
 not_where_the_call_is_forbidden (void **state)
 {
   static const int forbidden[] = { ENOSYS, EPERM, EOPNOTSUPP, EINVAL };
@@ -385,7 +367,6 @@ main (void)
 {
   const struct CMUnitTest tests[] = {
     TEST (waits_by_range_where_that_is_enough),
-    TEST (locks_only_local_files),
     TEST (not_where_the_call_is_forbidden),
     TEST (counts_by_what_reports_pages),
     TEST (starts_and_passes_errors_on),

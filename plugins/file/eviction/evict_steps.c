@@ -49,10 +49,8 @@ drop_window_locked (struct evictor *ev, struct window *w, bool written)
   evictor_unlock (ev);
   if (w->started == 0) /* otherwise start_piece_locked has logged it */
     writeback_debug (&ev->wb, "sealed", kind, w);
-  if (written || !evictor_has_other_writer (ev)) {
-    writeback_drop (&ev->wb, &w->set);
-    writeback_debug (&ev->wb, "evicted", kind, w);
-  }
+  writeback_drop (&ev->wb, &w->set);
+  writeback_debug (&ev->wb, "evicted", kind, w);
   if (file_debug_evict && w->started > 0)
     nbdkit_debug ("%s: up to %" PRIu64 " bytes of writeback in flight: %" PRIu64
                   " bytes/s, a piece takes %" PRIu64 " us",

@@ -58,12 +58,7 @@ count_left_locked (struct evictor *ev)
   if (ev->config.preserve)
     return ev->preserve.ours.bytes;
   evictor_unlock (ev);
-  /* While another server writes the file, its pages are not counted, because
-   * nothing may be dropped.
-   */
-  left = evictor_has_other_writer (ev)
-           ? -1
-           : pagecache_count_file (ev->config.pages, ev->fd);
+  left = pagecache_count_file (ev->config.pages, ev->fd);
   lock_take (&ev->lock);
   if (left <= 0)
     return left;

@@ -362,26 +362,11 @@ wait_for_drop_locked (struct evictor *ev, uint64_t offset, uint64_t length)
   return waited;
 }
 
-/* Take the writer lock before the first write, unless it may wait for another
- * machine or outlive the server.  Makes a system call, so the lock of the
- * evictor must not be held.
- */
-static void
-take_writer_lock (struct evictor *ev)
-{
-  if (atomic_load (&ev->locked))
-    return;
-  if (!ev->config.may_lock || !ev->config.pages->is_local ||
-      writer_lock_take (ev->fd))
-    atomic_store (&ev->locked, true);
-}
-
 void
 evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                       uint64_t offset, uint64_t length)
 {
   *w = (struct evictor_write){ .offset = offset, .length = length };
-  take_writer_lock (ev);
   lock_take (&ev->lock);
   /* Without a thread a writer must not wait: no thread would return credit. */
   if (evict_thread_use_locked (ev)) {

@@ -36,8 +36,6 @@
  * If no thread can be started, requests do the thread's work: evictor_read,
  * evictor_prefetch, evictor_read_ends and evictor_write_ends then block on the
  * disk.  While pages are being dropped, no request begins to write to them.
- * While another server writes the file, only the pages of waited-for windows
- * are dropped, see writer_lock.h.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -61,7 +59,6 @@ struct evictor_config {
   uint64_t window_size;      /* bytes of a window, if no other disk is busy */
   uint64_t read_ahead;       /* bytes that the device's readahead may have */
   bool preserve;             /* leave pages that were resident before */
-  bool may_lock;             /* no other process has the description */
   struct counters *counters; /* atomic; may be NULL */
   const char *reads_by; /* how the disk is read, for statistics; constant */
   /* These two outlive the evictor. */

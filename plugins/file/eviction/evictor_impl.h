@@ -29,7 +29,6 @@
 #include "sweep.h"
 #include "throttle.h"
 #include "writeback.h"
-#include "writer_lock.h"
 
 /* The number of full windows after which the resident pages of the file are
  * counted.
@@ -53,7 +52,6 @@ struct evictor {
   struct evictor_config config;
 
   _Atomic int64_t reading; /* bytes of reads in progress */
-  atomic_bool locked;      /* the writer lock is taken, or cannot be */
 
   struct lock lock; /* guards all below, except wb, flight and sweep */
 
@@ -106,15 +104,6 @@ static inline void
 evictor_unlock (struct evictor *ev)
 {
   throttle_unlock (&ev->throttle, &ev->lock);
-}
-
-/* Return whether another server may have to keep pages of the file.  Makes a
- * system call, so the lock must not be held.
- */
-static inline bool
-evictor_has_other_writer (const struct evictor *ev)
-{
-  return ev->config.pages->is_local && writer_lock_is_taken (ev->fd);
 }
 
 /* Call these before and after dropping a set, which is done without the lock.

@@ -237,7 +237,6 @@ pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 
   pc->unit = unit_of (fd, magic);
   pc->by_range = waits_by_range (magic) && has_sync_file_range (fd);
-  pc->is_local = waits_by_range (magic) || magic == OVERLAYFS_SUPER_MAGIC;
   if (magic != OVERLAYFS_SUPER_MAGIC && cachestat (fd, 0, 1, &counts) == 0)
     pc->counts = COUNTS_BY_CACHESTAT;
   else if (has_mincore (fd))

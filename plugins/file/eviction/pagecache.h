@@ -38,7 +38,6 @@ enum pagecache_counts {
 /* What works on one file, with descriptors of a kind.  Constant. */
 struct pagecache {
   bool by_range; /* sync_file_range waits until a range can be dropped */
-  bool is_local; /* locks of fcntl(2) do not wait for a server */
   uint32_t unit; /* bytes that are cached together: a page, or a larger block of
                   * the file system (XFS and ext4, Linux 6.12) or sector */
   enum pagecache_counts counts;

@@ -195,8 +195,7 @@ preserve_drop_ours_locked (struct evictor *ev)
   if (extent_set_union (&safe, &ev->preserve.ours) == 0) {
     kept_subtract (&ev->kept, &ev->writes, &safe, NULL);
     evictor_drop_begins_locked (ev, &safe);
-    if (!evictor_has_other_writer (ev))
-      writeback_drop (&ev->wb, &safe);
+    writeback_drop (&ev->wb, &safe);
     evictor_drop_ends (ev);
     for (i = 0; i < safe.nr; i++)
       evict_add_read_locked (ev, safe.v[i].offset, safe.v[i].length);

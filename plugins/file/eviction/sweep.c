@@ -180,10 +180,7 @@ sweep_next_locked (struct evictor *ev, bool exclude_ahead)
   extent_set_init (&excluded, 2 * MAX_KEPT);
   if (find_excluded_locked (ev, &excluded, exclude_ahead) == 0) {
     evictor_drop_begins_locked (ev, &dropping);
-    if (evictor_has_other_writer (ev))
-      sweep_end (&ev->sweep);
-    else
-      drop_piece (&ev->sweep, ev->fd, &excluded);
+    drop_piece (&ev->sweep, ev->fd, &excluded);
     evictor_drop_ends (ev);
   }
   else

@@ -238,7 +238,7 @@ run (char *const argv[])
     die (argv[3]);
   write_header (&shape);
   model_init (&rig.model, shape.seed, shape.size, shape.filled);
-  rig.uris[0] = uri;
+  rig.uri = uri;
   rig_init (&rig);
   rig_connect (&rig);
   play (&rig);

@@ -18,7 +18,6 @@ rig_init (struct rig *rig)
 
   rig->nr_connections = 2 + random_below (rig, MAX_CONNECTIONS - 1);
   for (c = 0; c < rig->nr_connections; c++) {
-    rig->connections[c].server = rig->uris[1] && c >= (rig->nr_connections / 2);
     for (i = 0; i < IN_FLIGHT; i++) {
       unsigned char *buf = malloc (MAX_REQUEST + 4096);
 
@@ -40,18 +39,16 @@ rig_free (struct rig *rig)
   }
 }
 
-/* "missed": see model_opened. */
 static void
-connect_one (struct rig *rig, int c, bool missed)
+connect_one (struct rig *rig, int c)
 {
   struct connection *conn = &rig->connections[c];
 
   conn->nbd = nbd_create ();
-  if (conn->nbd == NULL ||
-      nbd_connect_uri (conn->nbd, rig->uris[conn->server]) == -1)
+  if (conn->nbd == NULL || nbd_connect_uri (conn->nbd, rig->uri) == -1)
     die_nbd ("connect");
   conn->reported = NEVER;
-  model_opened (&rig->model, c, conn->server, missed);
+  model_opened (&rig->model, c);
 }
 
 static void
@@ -69,7 +66,7 @@ rig_connect (struct rig *rig)
   int c;
 
   for (c = 0; c < rig->nr_connections; c++)
-    connect_one (rig, c, rig->shared_reports);
+    connect_one (rig, c);
 }
 
 void
@@ -82,28 +79,10 @@ rig_disconnect (struct rig *rig)
     disconnect_one (rig, c);
 }
 
-static bool
-is_alone (const struct rig *rig, int c)
-{
-  int i;
-
-  for (i = 0; i < rig->nr_connections; i++) {
-    if (i != c && rig->connections[i].server == rig->connections[c].server)
-      return false;
-  }
-  return true;
-}
-
 void
 rig_reopen (struct rig *rig, int c)
 {
   rig_drain (rig);
   disconnect_one (rig, c);
-  connect_one (rig, c, rig->shared_reports && is_alone (rig, c));
-}
-
-bool
-rig_only_reads (const struct rig *rig, int c)
-{
-  return rig->plan.second == READ_ONLY && rig->connections[c].server == 1;
+  connect_one (rig, c);
 }

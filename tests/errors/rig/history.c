@@ -1,5 +1,5 @@
 /* One history of the fault rig: random requests on several connections to
- * one or two servers whose disk occasionally refuses writes, and a model of
+ * a server whose disk occasionally refuses writes, and a model of
  * what must be on the disk afterwards.
  *
  *   history plan SEED                 what it needs, see plan.h
@@ -107,9 +107,7 @@ act (struct rig *rig, int *refusing)
   int c = random_below (rig, rig->nr_connections);
   uint64_t dice = random_below (rig, 1000);
 
-  if (rig_only_reads (rig, c) && dice < 780)
-    rig_send (rig, c, READ);
-  else if (dice < (rig->plan.flushes ? 640 : 550))
+  if (dice < (rig->plan.flushes ? 640 : 550))
     rig_send (rig, c, WRITE);
   else if (dice < 610)
     rig_send (rig, c, ZERO);
@@ -153,10 +151,8 @@ play (struct rig *rig)
     rig_drain (rig);
   if (chance (rig, 90))
     stop_refusing (rig);
-  for (c = 0; flushes && c < rig->nr_connections; c++) {
-    if (!rig_only_reads (rig, c))
-      rig_flush (rig, c);
-  }
+  for (c = 0; flushes && c < rig->nr_connections; c++)
+    rig_flush (rig, c);
   rig_drain (rig);
 
   /* The plug is pulled: what is not on the disk now will never be.  A file
@@ -170,7 +166,7 @@ play (struct rig *rig)
 
 static int
 run (const char *name, const char *seed, const char *control_name,
-     const char *model_name, const char *cache, char *const *uris)
+     const char *model_name, const char *uri)
 {
   static struct rig rig;
   bool filled;
@@ -186,10 +182,7 @@ run (const char *name, const char *seed, const char *control_name,
   file_model (&rig.model, seed, size, filled);
   rig.plan = plan_of_seed (rig.model.history, file_is_on_ext4 (rig.file));
   atomic_store (&rig.control->loses_cache, rig.plan.flushes);
-  rig.uris[0] = uris[0];
-  rig.uris[1] = uris[1];
-  rig.shared_reports = rig.plan.second == WRITING &&
-                       strcmp (cache, "default") != 0;
+  rig.uri = uri;
 
   rig_init (&rig);
   rig_connect (&rig);
@@ -212,7 +205,7 @@ print_plan (uint64_t seed)
 {
   const struct plan plan = plan_of_seed (seed, true);
 
-  printf ("flushes=%d second=%d\n", plan.flushes, plan.second);
+  printf ("flushes=%d\n", plan.flushes);
 }
 
 static bool
@@ -224,8 +217,8 @@ is (const char *what, int argc, char *argv[], int arguments)
 int
 main (int argc, char *argv[])
 {
-  if (is ("run", argc, argv, 6) || is ("run", argc, argv, 7))
-    return run (argv[2], argv[3], argv[4], argv[5], argv[6], argv + 7);
+  if (is ("run", argc, argv, 5))
+    return run (argv[2], argv[3], argv[4], argv[5], argv[6]);
   if (is ("plan", argc, argv, 1))
     print_plan (strtoull (argv[2], NULL, 10));
   else if (is ("make", argc, argv, 3))

@@ -70,7 +70,6 @@ struct model {
   size_t nr_segments;
 
   /* Of each connection.  Those that were closed keep their last values. */
-  int server[MAX_CONNECTIONS];
   uint64_t reported[MAX_CONNECTIONS][OPINIONS]; /* to its client: when, last */
   /* Its flushes do not promise what was sent before. */
   uint64_t since[MAX_CONNECTIONS + 1][OPINIONS];
@@ -104,12 +103,10 @@ void model_promise_all (struct model *m, uint64_t sent, int connection);
 /* A flush, or a FUA request, failed. */
 void model_reported (struct model *m, int connection, bool by_flush);
 
-/* The connection was opened, to one of the servers.  "missed": another server
- * may have used up the kernel's report while this one had no client.
- */
-void model_opened (struct model *m, int connection, int server, bool missed);
+/* The connection was opened. */
+void model_opened (struct model *m, int connection);
 
-/* Another program opened the file and called fsync, after the servers ended. */
+/* Another program opened the file and called fsync, after the server ended. */
 void model_synced_outside (struct model *m, bool ok);
 
 /* Fill buf with what a change writes at offset. */

@@ -20,18 +20,18 @@ model_reported (struct model *m, int connection, bool by_flush)
   }
 }
 
-/* When the clients of a server saw an error last.  The kernel reports an error
- * to no new description once any call has returned it.  So for all but its own
- * server, a FUA request that failed has reported everything.
+/* When the clients saw an error last.  The kernel reports an error to no new
+ * description once any call has returned it.  So for another program, a FUA
+ * request that failed has reported everything.
  */
 static uint64_t
-last_report (const struct model *m, int server, enum opinion o)
+last_report (const struct model *m, enum opinion o)
 {
   uint64_t last = 0, at;
   int i;
 
   for (i = 0; i < MAX_CONNECTIONS; i++) {
-    at = m->reported[i][m->server[i] == server ? o : LENIENT];
+    at = m->reported[i][o];
     if (at > last)
       last = at;
   }
@@ -39,14 +39,12 @@ last_report (const struct model *m, int server, enum opinion o)
 }
 
 void
-model_opened (struct model *m, int connection, int server, bool missed)
+model_opened (struct model *m, int connection)
 {
   int o;
 
   for (o = 0; o < OPINIONS; o++)
-    m->since[connection][o] = missed ? model_now (m)
-                                     : last_report (m, server, o);
-  m->server[connection] = server;
+    m->since[connection][o] = last_report (m, o);
 }
 
 void
@@ -55,7 +53,7 @@ model_synced_outside (struct model *m, bool ok)
   int o;
 
   for (o = 0; o < OPINIONS; o++)
-    m->since[OUTSIDE][o] = last_report (m, -1, o);
+    m->since[OUTSIDE][o] = last_report (m, LENIENT);
   if (ok)
     model_promise_all (m, model_now (m), OUTSIDE);
 }

@@ -15,7 +15,6 @@ struct plan {
   bool pending; /* before the server starts, another program's data is lost */
   bool flushes; /* the disk refuses flushes, too; on ext4 without a journal */
   bool leaves;  /* the last client occasionally leaves, and comes back */
-  enum second { NO_SECOND, WRITING, READ_ONLY } second; /* server, same file */
 };
 
 /* A journal shuts the file system down if the disk refuses a flush.  So only
@@ -26,15 +25,11 @@ struct plan {
 static inline struct plan
 plan_of_seed (uint64_t seed, bool on_ext4)
 {
-  struct plan p = {
+  return (struct plan){
     .pending = seed % 4 == 1,
     .flushes = seed % 4 == 3 && on_ext4,
     .leaves = (seed / 4 + seed / 8) % 2,
   };
-
-  if (seed % 4 == 2)
-    p.second = seed % 8 == 2 ? WRITING : READ_ONLY;
-  return p;
 }
 
 #endif /* FAULTS_PLAN_H */

@@ -1,4 +1,4 @@
-/* The rig of a history: several connections to one or two servers whose disk
+/* The rig of a history: several connections to a server whose disk
  * occasionally refuses writes, random requests on them, and the model that
  * their answers go into.  One thread uses it.
  *
@@ -57,7 +57,6 @@ struct connection {
   struct request requests[IN_FLIGHT];
   struct held held[MAX_HELD];
   int nr_held;
-  int server; /* index of its URI */
   /* What the disk had refused when the latest flush that failed was sent.
    * That flush waited for everything, so it reported everything.
    */
@@ -76,15 +75,14 @@ struct rig {
   struct model model;
   struct control *control;
   struct plan plan;
-  const char *uris[2]; /* of the servers; the second may be NULL */
-  bool shared_reports; /* the servers' eviction may use up reports */
-  int file;            /* a description of its own: another program's */
-  uint64_t rng;        /* all that is random follows from it */
-  bool trace;          /* print what happens */
-  observer *observer;  /* may be NULL */
-  int request_sizes;   /* up to MAX_REQUEST_SIZES: how many of them occur */
-  bool syncs_alone;    /* no flush or FUA request overlaps another, or a zero
-                        * or trim */
+  const char *uri;    /* of the server */
+  int file;           /* a description of its own: another program's */
+  uint64_t rng;       /* all that is random follows from it */
+  bool trace;         /* print what happens */
+  observer *observer; /* may be NULL */
+  int request_sizes;  /* up to MAX_REQUEST_SIZES: how many of them occur */
+  bool syncs_alone;   /* no flush or FUA request overlaps another, or a zero
+                       * or trim */
 
   struct connection connections[MAX_CONNECTIONS];
   int nr_connections;
@@ -110,9 +108,6 @@ void rig_disconnect (struct rig *rig);
 
 /* Disconnect c when all requests have their answer, and connect it again. */
 void rig_reopen (struct rig *rig, int c);
-
-/* Whether the server of a connection is read-only. */
-bool rig_only_reads (const struct rig *rig, int c);
 
 /* Send a request to connection c, as soon as there is room for one; no other
  * that is in flight is where it is.
