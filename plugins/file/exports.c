@@ -88,12 +88,13 @@ exports_check (const char *key, const char *value)
 
 /* ---- opening ---- */
 
-/* Whether the file may still be readable after opening it for writing failed.
+/* Whether the next open would fail in the same way.  File systems refuse to open
+ * a file for writing with any other errno, and it may still be readable.
  */
 static bool
-may_still_read (int err)
+would_fail_again (int err)
 {
-  return err == EACCES || err == EPERM || err == EROFS || err == ETXTBSY;
+  return err == EMFILE || err == ENFILE || err == ENOMEM || err == EINTR;
 }
 
 /* A block device that is set read-only can be opened for writing (since
@@ -129,49 +130,48 @@ open_again (int dirfd, const char *name, int flags, int path_fd)
   return fd;
 }
 
-/* Open the servable file "name" in the directory dirfd.  Returns -1 with
- * errno, which is EINVAL for a file of another type.
+/* Open the file behind "path_fd", which is "name" in the directory dirfd.  This
+ * waits until other processes have given up their leases of the file.
  */
 static int
-open_servable (int dirfd, const char *name, int flags)
+open_checked (int dirfd, const char *name, int flags, int path_fd)
 {
-  int path_fd, fd = -1, err;
+  const int fd = reopen (path_fd, flags);
+
+  if (fd == -1 && !would_fail_again (errno))
+    return open_again (dirfd, name, flags, path_fd);
+  return fd;
+}
+
+/* Open the servable file "name" in the directory dirfd.  Returns -1 with errno,
+ * which is 0 for a file of another type.
+ */
+static int
+open_file (int dirfd, const char *name, bool readonly, bool *writable)
+{
+  const int path_fd = resolve_open (dirfd, name, O_PATH, options.symlinks);
+  int fd = -1, err;
   mode_t type;
 
-  path_fd = resolve_open (dirfd, name, O_PATH, options.symlinks);
   if (path_fd == -1)
     return -1;
   type = type_of (path_fd);
   if (type && !is_servable (type))
-    errno = EINVAL;
+    errno = 0;
   else if (type) {
-    /* This waits until other processes have given up their leases of the file.
-     */
-    fd = reopen (path_fd, flags);
-    if (fd == -1 && errno == ENOENT)
-      fd = open_again (dirfd, name, flags, path_fd);
+    if (!readonly) {
+      fd = open_checked (dirfd, name, O_RDWR, path_fd);
+      *writable = fd >= 0 && !is_read_only_device (fd);
+      if (fd == -1)
+        nbdkit_debug ("%s: opening for writing: %m: serving it read-only",
+                      name);
+    }
+    if (fd == -1 && (readonly || !would_fail_again (errno)))
+      fd = open_checked (dirfd, name, O_RDONLY, path_fd);
   }
   err = errno;
   close (path_fd);
   errno = err;
-  return fd;
-}
-
-static int
-open_file (int dirfd, const char *name, bool readonly, bool *writable)
-{
-  int fd = -1;
-
-  if (!readonly) {
-    fd = open_servable (dirfd, name, O_RDWR);
-    *writable = fd >= 0 && !is_read_only_device (fd);
-    if (fd == -1 && !may_still_read (errno))
-      return -1;
-    if (fd == -1)
-      nbdkit_debug ("%s: opening for writing: %m: serving it read-only", name);
-  }
-  if (fd == -1)
-    fd = open_servable (dirfd, name, O_RDONLY);
   return fd;
 }
 
@@ -249,7 +249,7 @@ static const char *
 explain (int err)
 {
   switch (err) {
-  case EINVAL:
+  case 0:
     return "is not a regular file or block device";
   case EXDEV:
     return "is a symbolic link out of the directory, which symlinks=beneath "
