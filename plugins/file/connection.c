@@ -20,6 +20,7 @@
 
 #include "connection.h"
 #include "options.h"
+#include "eviction/interrupt.h"
 #include "eviction/reopen.h"
 
 /* All connections.  The lock guards the list. */
@@ -152,12 +153,13 @@ static uint32_t
 write_fully (struct connection *c, const char *buf, uint32_t count,
              uint64_t offset)
 {
+  unsigned tries = 0;
   uint32_t done = 0;
 
   while (done < count) {
     ssize_t r = pwrite (c->fd, buf + done, count - done, offset + done);
 
-    if (r == -1 && errno == EINTR)
+    if (r == -1 && was_interrupted (&tries))
       continue;
     if (r == 0) /* no progress and no reason given */
       errno = EIO;

@@ -18,6 +18,7 @@
 
 #include "connection.h"
 #include "eviction/direct.h"
+#include "eviction/interrupt.h"
 #include "options.h"
 
 /* Past the page cache with "direct", else through it.  Returns 0, or -1 with
@@ -27,11 +28,13 @@ static int
 read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
           bool direct)
 {
+  unsigned tries = 0;
+
   while (count > 0) {
     ssize_t r = direct ? direct_read (&c->direct, buf, count, offset)
                        : pread (c->fd, buf, count, offset);
 
-    if (r == -1 && errno == EINTR)
+    if (r == -1 && was_interrupted (&tries))
       continue;
     if (r == 0)
       errno = ENODATA;

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "eviction/interrupt.h"
 #include "resolve.h"
 
 /* How often a name is opened with O_NONBLOCK while it is busy. */
@@ -25,7 +26,8 @@ static int
 call_openat2 (int dirfd, const char *name, int flags, int resolve)
 {
   const struct open_how how = { .flags = flags, .resolve = resolve };
-  int fd, tries = 0;
+  unsigned tries = 0;
+  int fd;
 
   /* EAGAIN: a rename during the call kept the kernel from checking that the
    * name is beneath the directory.  With O_NONBLOCK another process may have a
@@ -34,8 +36,9 @@ call_openat2 (int dirfd, const char *name, int flags, int resolve)
   do
     fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
   while (fd == -1 &&
-         (errno == EINTR || (errno == EAGAIN &&
-                             (!(flags & O_NONBLOCK) || ++tries < MOST_TRIES))));
+         (was_interrupted (&tries) ||
+          (errno == EAGAIN &&
+           (!(flags & O_NONBLOCK) || ++tries < MOST_TRIES))));
   return fd;
 }
 

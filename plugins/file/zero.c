@@ -28,6 +28,7 @@
 
 #include "extents.h"
 #include "zero.h"
+#include "eviction/interrupt.h"
 #include "eviction/pagecache.h"
 
 /* to enable: -D file.zero=1 */
@@ -38,11 +39,12 @@ NBDKIT_DLL_PUBLIC int file_debug_zero;
 static int
 allocate (int fd, int mode, uint64_t offset, uint64_t count)
 {
+  unsigned tries = 0;
   int r;
 
   do
     r = fallocate (fd, mode, offset, count);
-  while (r == -1 && errno == EINTR);
+  while (r == -1 && was_interrupted (&tries));
   return r;
 }
 

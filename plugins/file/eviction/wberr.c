@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "interrupt.h"
 #include "reopen.h"
 #include "wberr.h"
 
@@ -234,13 +235,17 @@ sync_ends (struct wberr *e, struct sync *s, bool wait)
 int
 wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool is_flush)
 {
+  unsigned tries = 0;
   struct sync s;
   bool turn;
-  int err;
+  int err, r;
 
   turn = wberr_call_begins (e);
   sync_begins (e, &s);
-  err = fdatasync (fd) == -1 ? errno : 0;
+  do
+    r = fdatasync (fd);
+  while (r == -1 && was_interrupted (&tries));
+  err = r == -1 ? errno : 0;
   if (err)
     wberr_observed (e, seen, err);
   wberr_call_ends (e, turn);
