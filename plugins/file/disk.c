@@ -144,7 +144,31 @@ open_for_evictor (struct disk *d, int fd)
   return own;
 }
 
-/* Returns 0 or -1, with d->evictor NULL where there is nothing to evict. */
+/* Report that a sandbox lets nothing be dropped: "err" is the errno value.
+ * Returns 0 with cache=none, which is served as cache=default: logged once,
+ * because all disks of a server are in the same sandbox.  Returns -1 with
+ * cache=preserve.
+ */
+static int
+cannot_drop (const struct disk *d, int err)
+{
+  static atomic_flag logged = ATOMIC_FLAG_INIT;
+
+  errno = err;
+  if (options.cache == CACHE_PRESERVE)
+    nbdkit_error ("%s: cache=preserve needs posix_fadvise, which is refused: "
+                  "%m; allow the call in the server's sandbox, or use "
+                  "cache=default",
+                  d->name);
+  else if (!atomic_flag_test_and_set (&logged))
+    nbdkit_error ("%s: posix_fadvise is refused: %m: cache=none has no effect "
+                  "and all pages stay in the page cache; allow the call in "
+                  "the server's sandbox",
+                  d->name);
+  return options.cache == CACHE_PRESERVE ? -1 : 0;
+}
+
+/* Returns 0 or -1, with d->evictor NULL where nothing is evicted. */
 static int
 add_evictor (struct disk *d, int fd)
 {
@@ -162,13 +186,18 @@ add_evictor (struct disk *d, int fd)
     .pages = &d->own_pages,
     .errors = &d->errors,
   };
-  int own;
+  int own, err;
 
   if (options.cache == CACHE_DEFAULT || !has_page_cache (d, fd))
     return 0;
   own = open_for_evictor (d, fd);
   if (own == -1)
     return -1;
+  err = pagecache_probe_drop (own);
+  if (err) {
+    close (own);
+    return cannot_drop (d, err);
+  }
   pagecache_probe (&d->own_pages, own, d->magic);
   if (!d->own_pages.by_range)
     nbdkit_debug (

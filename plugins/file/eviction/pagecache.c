@@ -126,7 +126,10 @@ mincore_piece (int fd, uint64_t offset, uint64_t length,
   void *map;
   int r;
 
-  map = mmap (NULL, length, PROT_READ, MAP_SHARED, fd, offset);
+  /* After mlockall(2), as with nbdkit --swap, mmap(2) brings in all pages that
+   * the mapping may access, so it may access none.
+   */
+  map = mmap (NULL, length, PROT_NONE, MAP_SHARED, fd, offset);
   if (map == MAP_FAILED)
     return -1;
   r = mincore (map, length, resident);
@@ -184,13 +187,13 @@ waits_by_range (uint32_t magic)
   }
 }
 
-/* Whether the call exists, and a sandbox allows it. */
+/* Whether the call exists, and a sandbox allows it.  Without flags it does
+ * nothing, and reports no writeback error.
+ */
 static bool
 has_sync_file_range (int fd)
 {
-  const int err = sync_range (fd, 0, 1, 0);
-
-  return err != ENOSYS && err != EPERM && err != EOPNOTSUPP && err != EINVAL;
+  return sync_range (fd, 0, 1, 0) == 0;
 }
 
 /* Whether mincore(2) reports which pages are resident.  For a file that the
@@ -228,6 +231,14 @@ unit_of (int fd, uint32_t magic)
       fstatfs (fd, &fs) == 0)
     block = fs.f_bsize;
   return block > page ? block : page;
+}
+
+int
+pagecache_probe_drop (int fd)
+{
+  const uint64_t page = sysconf (_SC_PAGESIZE);
+
+  return pagecache_drop (fd, INT64_MAX / page * page - page, page);
 }
 
 void

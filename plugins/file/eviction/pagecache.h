@@ -48,6 +48,12 @@ struct pagecache {
  */
 void pagecache_probe (struct pagecache *pc, int fd, uint32_t magic);
 
+/* Return 0 if POSIX_FADV_DONTNEED works on the file that "fd" is open on, or the
+ * errno value with which a sandbox refuses it.  Drops nothing: the page is
+ * beyond the end of any file.
+ */
+int pagecache_probe_drop (int fd);
+
 /* Return the names of the calls that are in use: constant strings, or NULL if
  * no call can count.
  */
