@@ -481,7 +481,7 @@ what_was_started_is_in_flight (void **state)
     assert_true (flight_latency (&ev->flight) > 0);
   assert_true (ev->throttle.worked_bytes == WINDOW ||
                ev->throttle.ns_per_byte > 0);
-  pages.by_range = false;
+  pages.by_range = pages.clean_is_stored = false;
   assert_true (write_window (0));
   assert_true (evict_step_locked (ev));
   assert_int_equal (ev->flight.bytes, 0);
@@ -501,7 +501,7 @@ one_sync_serves_all_written_windows (void **state)
   struct window *pinned;
   int i;
 
-  pages.by_range = false;
+  pages.by_range = pages.clean_is_stored = false;
   for (i = 0; i < 3; i++)
     assert_true (write_window (i * WINDOW));
   pinned = pin (i * WINDOW, WINDOW);
@@ -526,7 +526,7 @@ a_sync_serves_no_window_behind_a_pin (void **state)
 {
   struct window *pinned;
 
-  pages.by_range = false;
+  pages.by_range = pages.clean_is_stored = false;
   assert_true (write_window (0));
   pinned = pin (WINDOW, 512);
   ring_seal (&ev->writes);
@@ -546,7 +546,7 @@ a_sync_that_fails_serves_one_window (void **state)
 {
   int i;
 
-  pages.by_range = false;
+  pages.by_range = pages.clean_is_stored = false;
   for (i = 0; i < 3; i++)
     assert_true (write_window (i * WINDOW));
   sync_calls = 0;

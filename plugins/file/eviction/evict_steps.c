@@ -208,12 +208,19 @@ wait_by_range_locked (struct evictor *ev, struct window *w)
  * ext4, Linux 6.18).  A sync that fails serves its own window only: it may
  * report an old error, and have left pages unwritten (nfs_file_fsync and
  * fuse_fsync return at the first error).
- * Returns 0 or an errno value.  Releases the lock if it syncs.
+ *
+ * A window whose pages are clean needs no sync.  An error that was recorded
+ * since it began is not of its pages, because the evictor's description would
+ * report one of pages: a client's flush failed, for example because the file
+ * system has no fsync.
+ *
+ * Returns 0 or an errno value.  Releases the lock.
  */
 static int
-wait_by_sync_locked (struct evictor *ev, const struct window *w)
+wait_by_sync_locked (struct evictor *ev, struct window *w)
 {
   uint64_t covered;
+  bool done;
   int err;
 
   lock_assert (&ev->lock);
@@ -221,6 +228,12 @@ wait_by_sync_locked (struct evictor *ev, const struct window *w)
     return 0;
   covered = ring_written (&ev->writes);
   evictor_unlock (ev);
+  done = writeback_is_done (&ev->wb, &w->set);
+  if (done) {
+    lock_take (&ev->lock);
+    w->epoch = UINT64_MAX;
+    return 0;
+  }
   err = writeback_sync (&ev->wb);
   lock_take (&ev->lock);
   if (err == 0)

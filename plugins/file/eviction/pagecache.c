@@ -108,6 +108,44 @@ pagecache_write_and_wait (int fd, uint64_t offset, uint64_t length)
 }
 
 int
+pagecache_error (int fd)
+{
+  const uint64_t nowhere = sizeof (long) == 4
+                             ? (uint64_t) UINT32_MAX * sysconf (_SC_PAGESIZE)
+                             : INT64_MAX & ~INT64_C (0xffffff);
+
+  return sync_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
+}
+
+/* Returns false if the counts are not known. */
+static bool
+count_unwritten (int fd, uint64_t offset, uint64_t length, uint64_t *pages)
+{
+  struct cachestat_counts counts;
+
+  if (cachestat (fd, offset, length, &counts) == -1)
+    return false;
+  *pages = counts.dirty + counts.writeback;
+  return true;
+}
+
+bool
+pagecache_is_clean (const struct pagecache *pc, int fd,
+                    const struct extent_set *set)
+{
+  uint64_t pages;
+  size_t i;
+
+  if (!pc->clean_is_stored)
+    return false;
+  for (i = 0; i < set->nr; i++)
+    if (!count_unwritten (fd, set->v[i].offset, set->v[i].length, &pages) ||
+        pages > 0)
+      return false;
+  return true;
+}
+
+int
 pagecache_drop (int fd, uint64_t offset, uint64_t length)
 {
   return posix_fadvise (fd, offset, up_to_end (offset, length),
@@ -245,15 +283,19 @@ void
 pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 {
   struct cachestat_counts counts;
+  bool has_range;
 
   pc->unit = unit_of (fd, magic);
-  pc->by_range = waits_by_range (magic) && has_sync_file_range (fd);
+  has_range = has_sync_file_range (fd);
+  pc->by_range = waits_by_range (magic) && has_range;
   if (magic != OVERLAYFS_SUPER_MAGIC && cachestat (fd, 0, 1, &counts) == 0)
     pc->counts = COUNTS_BY_CACHESTAT;
   else if (has_mincore (fd))
     pc->counts = COUNTS_BY_MINCORE;
   else
     pc->counts = COUNTS_BY_NOTHING;
+  pc->clean_is_stored = pc->counts == COUNTS_BY_CACHESTAT && has_range &&
+                        magic != NFS_SUPER_MAGIC;
 }
 
 const char *

@@ -5,8 +5,10 @@
  * systems in the table of pagecache.c.  On overlayfs it acts on the overlay's
  * own inode, which has no pages.  On NFS pages stay until they are committed.
  * On FUSE and on file systems that are not in the table nothing is assumed.  On
- * all of these, fdatasync(2) waits for the whole file.  The lab tests the
- * table.
+ * all of these, fdatasync(2) waits for the whole file, unless cachestat(2)
+ * counts no page that is dirty or under writeback: on FUSE without the
+ * writeback cache each write(2) has reached the server, for which an fsync may
+ * be expensive or unknown.  The lab tests the table.
  *
  * No policy and no lock here.  Lengths and offsets are bytes.
  *
@@ -40,6 +42,10 @@ struct pagecache {
   bool by_range; /* sync_file_range waits until a range can be dropped */
   uint32_t unit; /* bytes that are cached together: a page, or a larger block of
                   * the file system (XFS and ext4, Linux 6.12) or sector */
+  bool clean_is_stored; /* the kernel counts dirty pages, sync_file_range(2)
+                         * reports errors, and a page that is neither dirty nor
+                         * under writeback was stored; a page on NFS may still
+                         * have to be committed */
   enum pagecache_counts counts;
 };
 
@@ -48,8 +54,8 @@ struct pagecache {
  */
 void pagecache_probe (struct pagecache *pc, int fd, uint32_t magic);
 
-/* Return 0 if POSIX_FADV_DONTNEED works on the file that "fd" is open on, or the
- * errno value with which a sandbox refuses it.  Drops nothing: the page is
+/* Return 0 if POSIX_FADV_DONTNEED works on the file that "fd" is open on, or
+ * the errno value with which a sandbox refuses it.  Drops nothing: the page is
  * beyond the end of any file.
  */
 int pagecache_probe_drop (int fd);
@@ -83,6 +89,21 @@ uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
  */
 int pagecache_wait (int fd, uint64_t offset, uint64_t length);
 int pagecache_write_and_wait (int fd, uint64_t offset, uint64_t length);
+
+/* Return 0, or the errno value of a writeback error of pages that the
+ * description of "fd" has not reported yet; it is reported once.  A sandbox
+ * that refuses sync_file_range(2) fails each call.  Does not block: the range
+ * is beyond the end of any file, so there is no page to wait for.  32-bit
+ * kernels count pages up to 16 TiB, and return before they look for errors if a
+ * range begins beyond that; there the range is the last page.
+ */
+int pagecache_error (int fd);
+
+/* Return true if it is certain that no page of a set is dirty or under
+ * writeback.  False where clean_is_stored is false.
+ */
+bool pagecache_is_clean (const struct pagecache *pc, int fd,
+                         const struct extent_set *set);
 
 /* Drop the clean pages of a range from the page cache.  Length 0 means to the
  * end of the file.  Offset and length must be multiples of the page size.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "interrupt.h"
+#include "pagecache.h"
 #include "reopen.h"
 #include "wberr.h"
 
@@ -80,22 +81,6 @@ wberr_watch (struct wberr *e, int fd)
 
 /* ---- recording ---- */
 
-/* Query the description of "fd" for writeback errors of pages.  Returns as
- * sync_file_range(2).  Does not block: the range is beyond the end of any file,
- * so there is no page to wait for.  32-bit kernels count pages up to 16 TiB,
- * and return before they look for errors if a range begins beyond that; there
- * the range is the last page.
- */
-static int
-ask (int fd)
-{
-  const off_t nowhere = sizeof (long) == 4
-                          ? (off_t) UINT32_MAX * sysconf (_SC_PAGESIZE)
-                          : INT64_MAX & ~INT64_C (0xffffff);
-
-  return sync_file_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
-}
-
 /* Return true if "fd" reports an error that is new since the last query.  The
  * kernel reports an error once, but another error may follow at once; a sandbox
  * that forbids the call fails every call.
@@ -105,10 +90,10 @@ has_error (int fd)
 {
   int i;
 
-  if (fd == -1 || ask (fd) == 0)
+  if (fd == -1 || pagecache_error (fd) == 0)
     return false;
   for (i = 0; i < 10; i++)
-    if (ask (fd) == 0)
+    if (pagecache_error (fd) == 0)
       return true;
   return false;
 }

@@ -185,6 +185,25 @@ writeback_wait (struct writeback *wb, const struct extent_set *s, uint64_t *pos,
   return err;
 }
 
+bool
+writeback_is_done (struct writeback *wb, const struct extent_set *s)
+{
+  const bool clean = pagecache_is_clean (wb->pages, wb->fd, s);
+  bool turn;
+  int err;
+
+  if (!clean)
+    return false;
+  turn = wberr_call_begins (wb->errors);
+  err = pagecache_error (wb->fd);
+  if (err)
+    wberr_observed (wb->errors, &wb->seen, err);
+  wberr_call_ends (wb->errors, turn);
+  if (err)
+    report (wb, err, NULL);
+  return err == 0;
+}
+
 int
 writeback_sync (struct writeback *wb)
 {

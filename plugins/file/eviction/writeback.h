@@ -50,6 +50,12 @@ uint64_t writeback_start (struct writeback *wb, const struct extent_set *s,
 int writeback_wait (struct writeback *wb, const struct extent_set *s,
                     uint64_t *pos, uint64_t *bytes);
 
+/* Return true if no page of a set has to be written, and the kernel reports no
+ * writeback error to the evictor: the set needs no sync, and may be dropped.
+ * Does not block.
+ */
+bool writeback_is_done (struct writeback *wb, const struct extent_set *s);
+
 /* Wait until all that was written to the file so far is on the disk.  Returns
  * as writeback_wait.
  */
