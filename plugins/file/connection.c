@@ -13,6 +13,7 @@
 #include <linux/magic.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -43,7 +44,7 @@ check_preserve (struct connection *c)
   if (!direct_ready (&c->direct, c->fd))
     nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available "
                   "for this file: %m: use cache=none or cache=default",
-                  d->name);
+                  c->name);
   else if ((c->writable || d->magic == BTRFS_SUPER_MAGIC) &&
            d->own_pages.counts == COUNTS_BY_NOTHING)
     nbdkit_error (
@@ -51,7 +52,7 @@ check_preserve (struct connection *c)
       "the kernel does not report to this server which pages are "
       "resident: %srun the server as the owner of the file, or use "
       "cache=none",
-      d->name,
+      c->name,
       d->magic == BTRFS_SUPER_MAGIC ? "" : "serve the file read-only (-r), ");
   else
     return 0;
@@ -66,6 +67,7 @@ release (struct connection *c)
   direct_close (&c->direct);
   if (c->disk)
     disk_put (c->disk);
+  free (c->name);
   free (c);
 }
 
@@ -75,11 +77,13 @@ connection_new (const struct exported *e)
   struct connection *c = calloc (1, sizeof *c);
   int err;
 
-  if (c == NULL) {
+  if (c == NULL || (c->name = strdup (e->name)) == NULL) {
     nbdkit_error ("%s: no memory: %m", e->name);
     close (e->fd);
+    free (c);
     return NULL;
   }
+  c->stats = stats_of (e->path);
   c->fd = e->fd;
   c->writable = e->writable;
   c->disk = disk_get (e);
@@ -185,7 +189,7 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   err = errno;
   if (done < count)
     nbdkit_error ("%s: writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                  c->disk->name, count, offset);
+                  c->name, count, offset);
   if (ev)
     evictor_write_ends (ev, &w, done);
   errno = err;
@@ -238,7 +242,7 @@ sync_fua (struct connection *c, struct change *change)
   errno = err;
   nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
                 "written back: %m",
-                c->disk->name);
+                c->name);
   return -1;
 }
 
@@ -298,7 +302,7 @@ connection_flush (struct connection *c)
   nbdkit_error ("%s: flush: data that was written earlier could not be "
                 "written back: %m: write all data since the last successful "
                 "flush again, or abort the copy",
-                c->disk->name);
+                c->name);
   return -1;
 }
 

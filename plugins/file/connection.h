@@ -33,8 +33,11 @@ struct connection {
   int fd; /* its own description: readahead state, and
            * writeback errors, are kept per description */
   bool writable;
-  struct disk *disk;          /* holds one reference */
-  struct direct direct;       /* opened when first needed */
+  char *name; /* for messages: what this client asked for; other clients may
+               * have opened the disk by another name */
+  struct stats *stats;  /* of that name, has its own atomics; NULL = none */
+  struct disk *disk;    /* holds one reference */
+  struct direct direct; /* opened when first needed */
   struct wberr_client errors; /* reported to this connection */
   atomic_bool reads;          /* it has read, and is counted as a reader */
   /* Regions that were read last, counted from 1: each has one slot. */

@@ -37,7 +37,7 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *registry;
 
 int64_t
-disk_size (const struct disk *d, int fd)
+disk_size (const struct disk *d, int fd, const char *name)
 {
   struct stat st;
   uint64_t size;
@@ -46,7 +46,7 @@ disk_size (const struct disk *d, int fd)
     return size;
   if (!d->id.is_block && fstat (fd, &st) == 0)
     return st.st_size;
-  nbdkit_error ("%s: the kernel does not report the size: %m", d->name);
+  nbdkit_error ("%s: the kernel does not report the size: %m", name);
   return -1;
 }
 
@@ -91,7 +91,7 @@ knows_seek_hole (struct disk *d, int fd)
   if (d->id.is_block || d->magic == FUSE_SUPER_MAGIC ||
       d->magic == EXFAT_SUPER_MAGIC)
     return false;
-  size = disk_size (d, fd);
+  size = disk_size (d, fd, d->name);
   if (size == -1)
     return false;
   /* Only -1 is an error: with a file of 2^63-1 bytes, btrfs rounds the end of
@@ -170,8 +170,9 @@ cannot_drop (const struct disk *d, int err)
 
 /* Returns 0 or -1, with d->evictor NULL where nothing is evicted. */
 static int
-add_evictor (struct disk *d, int fd)
+add_evictor (struct disk *d, const struct exported *e)
 {
+  struct stats *stats = stats_of (e->path);
   /* For statistics and the debug log. */
   const char *buffered = d->direct_is_exact
                            ? "page cache (random reads: O_DIRECT)"
@@ -182,15 +183,15 @@ add_evictor (struct disk *d, int fd)
     .read_ahead = device_read_ahead (d->id.dev),
     .preserve = options.cache == CACHE_PRESERVE,
     .reads_by = options.cache == CACHE_PRESERVE ? "O_DIRECT" : buffered,
-    .counters = d->stats ? &d->stats->counters : NULL,
+    .counters = stats ? &stats->counters : NULL,
     .pages = &d->own_pages,
     .errors = &d->errors,
   };
   int own, err;
 
-  if (options.cache == CACHE_DEFAULT || !has_page_cache (d, fd))
+  if (options.cache == CACHE_DEFAULT || !has_page_cache (d, e->fd))
     return 0;
-  own = open_for_evictor (d, fd);
+  own = open_for_evictor (d, e->fd);
   if (own == -1)
     return -1;
   err = pagecache_probe_drop (own);
@@ -251,7 +252,6 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
   d->id = *id;
   d->magic = magic;
   d->rotational = device_is_rotational (id->dev);
-  d->stats = stats_of (e->path);
   extent_map_init (&d->map);
   wberr_init (&d->errors);
   if (e->shared)
@@ -261,7 +261,7 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
   if (id->is_block)
     probe_block_device (d, e->fd);
   d->can_seek_hole = knows_seek_hole (d, e->fd);
-  if (add_evictor (d, e->fd) == -1) {
+  if (add_evictor (d, e) == -1) {
     disk_free (d);
     return NULL;
   }

@@ -25,7 +25,7 @@
  */
 struct disk {
   struct identity id; /* the first field: the registry compares it */
-  char *name;         /* for messages */
+  char *name;         /* for the evictor's messages: of the first client */
   unsigned refs;      /* guarded by the registry's lock */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
@@ -40,7 +40,6 @@ struct disk {
    */
   atomic_uint unsupported_methods;
 
-  struct stats *stats;        /* has its own atomics; NULL = none wanted */
   struct extent_map map;      /* has its own lock and atomics */
   struct pagecache pages;     /* with the clients' descriptors */
   struct pagecache own_pages; /* with the evictor's, which may only be open for
@@ -65,9 +64,9 @@ struct disk *disk_get (const struct exported *e);
 void disk_put (struct disk *d);
 
 /* Return the size in bytes of the disk that "fd" is open on, or -1 with
- * nbdkit_error called and errno set.  Queries the kernel each time, because
- * files grow.
+ * nbdkit_error called, with "name", and errno set.  Queries the kernel each
+ * time, because files grow.
  */
-int64_t disk_size (const struct disk *d, int fd);
+int64_t disk_size (const struct disk *d, int fd, const char *name);
 
 #endif /* FILE_DISK_H */

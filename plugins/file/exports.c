@@ -88,8 +88,8 @@ exports_check (const char *key, const char *value)
 
 /* ---- opening ---- */
 
-/* Whether the next open would fail in the same way.  File systems refuse to open
- * a file for writing with any other errno, and it may still be readable.
+/* Whether the next open would fail in the same way.  File systems refuse to
+ * open a file for writing with any other errno, and it may still be readable.
  */
 static bool
 would_fail_again (int err)

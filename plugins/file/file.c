@@ -90,7 +90,7 @@ file_get_size (void *handle)
 {
   struct connection *c = handle;
 
-  return disk_size (c->disk, c->fd);
+  return disk_size (c->disk, c->fd, c->name);
 }
 
 /* Requests of any size and alignment are served.  libnbd refuses requests below
@@ -156,7 +156,7 @@ file_can_fua (void *handle)
 static int
 counted (struct connection *c, enum stats_request what, uint32_t bytes, int r)
 {
-  struct stats *s = c->disk->stats;
+  struct stats *s = c->stats;
 
   if (s)
     stats_add_request (s, what, bytes, r == -1);

@@ -57,12 +57,12 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
     nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64
                   ": the file ends there: was it truncated while it was "
                   "being served?",
-                  c->disk->name, count, offset);
+                  c->name, count, offset);
     errno = EIO;
   }
   else
     nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                  c->disk->name, count, offset);
+                  c->name, count, offset);
   return -1;
 }
 
@@ -77,14 +77,14 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
  * have read the pages at that moment.
  */
 static void
-log_leak (struct disk *d)
+log_leak (struct connection *c)
 {
-  if (atomic_fetch_add (&d->direct_leaks, 1) == 1)
+  if (atomic_fetch_add (&c->disk->direct_leaks, 1) == 1)
     nbdkit_error ("%s: cache=preserve: the file system reads this file through "
                   "the page cache in spite of O_DIRECT (is it compressed?): "
                   "the pages that it reads are dropped, but its readahead "
                   "may stay in memory; use cache=none",
-                  d->name);
+                  c->name);
 }
 
 /* Read a range and drop the pages that were not resident before, with a window
@@ -106,7 +106,7 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
              : read_fully (c, buf, count, offset);
   err = errno;
   if (evictor_read_ends (ev, &own) && direct)
-    log_leak (c->disk);
+    log_leak (c);
   errno = err;
   return r;
 }

@@ -35,10 +35,9 @@ call_openat2 (int dirfd, const char *name, int flags, int resolve)
    */
   do
     fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
-  while (fd == -1 &&
-         (was_interrupted (&tries) ||
-          (errno == EAGAIN &&
-           (!(flags & O_NONBLOCK) || ++tries < MOST_TRIES))));
+  while (fd == -1 && (was_interrupted (&tries) ||
+                      (errno == EAGAIN &&
+                       (!(flags & O_NONBLOCK) || ++tries < MOST_TRIES))));
   return fd;
 }
 

@@ -132,7 +132,7 @@ log_method (const struct connection *c, const char *name, uint64_t offset,
 {
   if (file_debug_zero)
     nbdkit_debug ("%s: zero: %s: %" PRIu64 " bytes at offset %" PRIu64 "%s%s",
-                  c->disk->name, name, count, offset, err ? ": " : "",
+                  c->name, name, count, offset, err ? ": " : "",
                   err ? strerror (err) : "");
 }
 
@@ -188,7 +188,7 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
     if (is_of_disk (err)) {
       errno = err;
       nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
-                    d->name, name, count, offset);
+                    c->name, name, count, offset);
       return FAILED;
     }
   }
