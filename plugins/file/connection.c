@@ -115,8 +115,6 @@ connection_free (struct connection *c)
   LIST_REMOVE (c, link);
   pthread_mutex_unlock (&connections_lock);
 
-  if (c->disk->evictor && atomic_load (&c->reads))
-    evictor_readers (c->disk->evictor, -1);
   release (c);
 }
 

@@ -39,7 +39,7 @@ struct connection {
   struct disk *disk;    /* holds one reference */
   struct direct direct; /* opened when first needed */
   struct wberr_client errors; /* reported to this connection */
-  atomic_bool reads;          /* it has read, and is counted as a reader */
+  _Atomic uint64_t last_read; /* the second of its last read, or 0 */
   /* Regions that were read last, counted from 1: each has one slot. */
   _Atomic uint32_t recent[STREAM_REGIONS];
 };

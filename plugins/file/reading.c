@@ -17,6 +17,7 @@
 #include <nbdkit-plugin.h>
 
 #include "connection.h"
+#include "eviction/clock.h"
 #include "eviction/direct.h"
 #include "eviction/interrupt.h"
 #include "options.h"
@@ -202,6 +203,17 @@ read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 
 /* ---- a request ---- */
 
+/* Count the connection as a reader, once for each second in which it reads. */
+static void
+count_reader (struct connection *c)
+{
+  const uint64_t second = nanoseconds_now () / NS_PER_SECOND;
+
+  if (atomic_load (&c->last_read) != second &&
+      atomic_exchange (&c->last_read, second) != second)
+    evictor_reader (c->disk->evictor, second);
+}
+
 static int
 read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
@@ -229,11 +241,10 @@ connection_read (struct connection *c, void *buf, uint32_t count,
   char *p = buf;
   int r = 0;
 
-  if (ev && !atomic_exchange (&c->reads, true))
-    evictor_readers (ev, 1);
-  if (ev)
+  if (ev) {
+    count_reader (c);
     evictor_reading (ev, all);
-
+  }
   while (count > 0 && r == 0) {
     uint32_t n = connection_chunk (c, count, offset);
 

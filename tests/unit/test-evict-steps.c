@@ -43,6 +43,9 @@
 #define READ_FROM (64 * MiB)
 #define FILE_SIZE (4096 * MiB)
 
+/* A second that does not pass during the test. */
+#define LATER (UINT64_MAX / 2)
+
 /* A step each for all windows of both rings, and some. */
 #define PATIENCE 100
 
@@ -1089,14 +1092,12 @@ windows_and_readahead_may_be_resident (void **state)
   assert_false (sweep_goes_on (&ev->sweep));
   bring_in (READ_FROM, 6 * WINDOW);
   evictor_unlock (ev);
-  evictor_readers (ev, 1);
+  evictor_reader (ev, LATER);
   lock_take (&ev->lock);
   ev->config.read_ahead = WINDOW;
   sweep_if_needed_locked (ev);
   assert_false (sweep_goes_on (&ev->sweep));
-  evictor_unlock (ev);
-  evictor_readers (ev, -1);
-  lock_take (&ev->lock);
+  ev->readers = (struct readers){ 0 };
   sweep_if_needed_locked (ev);
   assert_true (sweep_goes_on (&ev->sweep));
   sweep_end (&ev->sweep);
@@ -1173,7 +1174,7 @@ a_sweep_leaves_readahead (void **state)
 
   if (!counts ())
     skip ();
-  ev->readers = 1;
+  readers_add (&ev->readers, LATER);
   ev->config.read_ahead = WINDOW / 2;
   bring_in (READ_FROM - 4 * WINDOW, 8 * WINDOW);
   evict_add_read_locked (ev, READ_FROM, WINDOW);
@@ -1195,7 +1196,7 @@ a_sweep_leaves_readahead (void **state)
   assert_int_equal (resident (READ_FROM - WINDOW, WINDOW), all);
   assert_int_equal (resident (READ_FROM + 2 * WINDOW, WINDOW), all);
   assert_int_equal (resident (READ_FROM + 3 * WINDOW, WINDOW), 0);
-  ev->readers = 0;
+  ev->readers = (struct readers){ 0 };
 }
 
 /* A sweep of a file with nothing resident ends soon: pieces become longer, up
@@ -1234,7 +1235,7 @@ readahead_of_old_windows_is_swept (void **state)
 
   if (!counts ())
     skip ();
-  ev->readers = 1;
+  readers_add (&ev->readers, LATER);
   ev->config.read_ahead = WINDOW / 2;
   for (i = 0; i < 3; i++) {
     bring_in (READ_FROM + i * apart, 2 * WINDOW);
@@ -1247,7 +1248,7 @@ readahead_of_old_windows_is_swept (void **state)
   for (i = 1; i < 3; i++)
     assert_int_equal (resident (READ_FROM + i * apart + WINDOW, WINDOW),
                       WINDOW / 4096);
-  ev->readers = 0;
+  ev->readers = (struct readers){ 0 };
 }
 
 /* Around extents of at least STREAM_EXTENT, as readers in sequence leave them.
@@ -1259,7 +1260,7 @@ readahead_of_a_short_stream_stays (void **state)
 
   if (!counts ())
     skip ();
-  ev->readers = 1;
+  readers_add (&ev->readers, LATER);
   ev->config.read_ahead = WINDOW / 2;
   bring_in (READ_FROM, 2 * WINDOW);
   evict_add_read_locked (ev, READ_FROM, STREAM_EXTENT - 4096);
@@ -1273,7 +1274,7 @@ readahead_of_a_short_stream_stays (void **state)
   while (sweep_goes_on (&ev->sweep))
     sweep_turn_locked (ev);
   assert_int_equal (resident (end, WINDOW), WINDOW / 4096);
-  ev->readers = 0;
+  ev->readers = (struct readers){ 0 };
 }
 
 /* Pages that another process maps stay.  They are swept again only after many

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#define NS_PER_SECOND UINT64_C (1000000000)
+
 /* Return the nanoseconds of CLOCK_MONOTONIC.  Makes no system call where the
  * vDSO can read the clock source.
  */
@@ -19,7 +21,7 @@ nanoseconds_now (void)
   struct timespec t;
 
   clock_gettime (CLOCK_MONOTONIC, &t);
-  return t.tv_sec * UINT64_C (1000000000) + t.tv_nsec;
+  return t.tv_sec * NS_PER_SECOND + t.tv_nsec;
 }
 
 #endif /* FILE_CLOCK_H */

@@ -199,10 +199,10 @@ evictor_free (struct evictor *ev)
 /* ---- reading ---- */
 
 void
-evictor_readers (struct evictor *ev, int change)
+evictor_reader (struct evictor *ev, uint64_t second)
 {
   lock_take (&ev->lock);
-  ev->readers += change;
+  readers_add (&ev->readers, second);
   evictor_unlock (ev);
 }
 

@@ -108,11 +108,11 @@ void evictor_free (struct evictor *ev);
 
 /* ---- reading ---- */
 
-/* Count a connection that reads this disk for the first time (change = 1), or
- * such a connection that closes (change = -1).  Each reader may have its
- * readahead resident.
+/* Count a connection that reads for the first time in this second of the
+ * monotonic clock.  Each connection that has read in the last second may have
+ * its readahead resident.
  */
-void evictor_readers (struct evictor *ev, int change);
+void evictor_reader (struct evictor *ev, uint64_t second);
 
 /* Count the bytes of a read request when it begins (> 0) and when it ends (<
  * 0).  Reads in progress may be ahead of all ranges that evictor_read has

@@ -25,6 +25,7 @@
 #include "kept.h"
 #include "lock.h"
 #include "preserve.h"
+#include "readers.h"
 #include "ring.h"
 #include "sweep.h"
 #include "throttle.h"
@@ -68,7 +69,7 @@ struct evictor {
                                       * windows, or NULL */
   pthread_cond_t dropped;            /* for writers: a drop has ended */
 
-  int readers;             /* connections that read */
+  struct readers readers;  /* connections that read */
   uint64_t bytes_to_count; /* bytes until the page cache is counted */
   uint64_t unevictable;    /* bytes over the allowance that stay when swept */
   unsigned counts;         /* of the page cache; wraps */

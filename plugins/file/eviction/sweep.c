@@ -119,6 +119,18 @@ drop_piece (struct sweep *s, int fd, const struct extent_set *excluded)
     s->length *= 2;
 }
 
+/* Return the bytes of readahead that the active readers may have, which the
+ * kernel may double.
+ */
+static uint64_t
+readahead_locked (const struct evictor *ev)
+{
+  const uint64_t second = nanoseconds_now () / NS_PER_SECOND;
+
+  lock_assert (&ev->lock);
+  return 2 * readers_active (&ev->readers, second) * ev->config.read_ahead;
+}
+
 /* Add to "excluded" the ranges that readers may be reading or about to read.
  * Around the end of each recent sequential extent these are the reads in
  * progress, which end in any order, and then the readahead in flight.  Returns
@@ -128,7 +140,7 @@ static int
 exclude_readahead_locked (struct evictor *ev, struct extent_set *excluded)
 {
   const uint64_t reading = atomic_load (&ev->reading);
-  const uint64_t ahead = 2 * ev->readers * ev->config.read_ahead;
+  const uint64_t ahead = readahead_locked (ev);
   const struct window *w;
   unsigned windows = 0;
   size_t i;
@@ -206,16 +218,15 @@ count_resident_locked (struct evictor *ev)
 }
 
 /* Return the bytes that may be resident without a reason to sweep: windows,
- * requests in progress, failed ranges, and the readahead of every reader, which
- * the kernel may double.  A quarter of the share is added because the count is
- * older than these values.
+ * requests in progress, failed ranges, and the readahead of every reader.  A
+ * quarter of the share is added because the count is older than these values.
  */
 static uint64_t
 allowance_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
   return ev->reads.bytes + atomic_load (&ev->reading) + ev->throttle.used +
-         ev->kept.failed.bytes + 2 * ev->readers * ev->config.read_ahead +
+         ev->kept.failed.bytes + readahead_locked (ev) +
          throttle_share (&ev->throttle) / 4;
 }
 
