@@ -92,6 +92,7 @@ connection_new (const struct exported *e)
     return NULL;
   }
   wberr_client_init (&c->disk->errors, &c->errors);
+  c->errors.read_only = !c->writable;
 
   /* With preserve, the few reads through the page cache must not start
    * readahead.
@@ -218,6 +219,7 @@ void
 connection_change_begins (struct connection *c, struct change *change, bool fua)
 {
   watch (c);
+  wberr_changing (&c->disk->errors);
   extent_map_change_begins (&c->disk->map);
   change->begun = wberr_write_begins (&c->errors);
   change->fua = fua;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A file that cannot be opened for writing is served read-only, as nbdkit -r
 # serves every file.  The file is on a read-only mount, immutable, or served by
-# a descriptor that is read-only or appends.
+# a descriptor that is read-only or appends.  A flush succeeds also where the
+# file system has no fsync(2), as squashfs.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -78,3 +79,34 @@ truncate -s 1M "$tmp/backing"
 attach "$tmp/backing" -r
 disk=$device
 served read-only '' file "$device" cache=none
+
+command -v mksquashfs >/dev/null && grep -q squashfs /proc/filesystems || exit 0
+mkdir "$tmp/squashed" "$tmp/over"
+mksquashfs "$tmp/dir" "$tmp/squashfs.img" -quiet -no-progress >/dev/null
+disk=$tmp/squashed/disk
+
+# flushed FILE: once each for two clients.
+flushed ()
+{
+  local cache
+
+  for cache in default none; do
+    served read-only '' file "$1" "cache=$cache"
+    start_nbdkit file "$1" "cache=$cache"
+    for _ in 1 2; do
+      client_start "$uri"
+      ask flush
+      ask flush
+      client_stop
+    done
+    stop_nbdkit
+  done
+}
+
+mounts+=("$tmp/squashed" "$tmp/over")
+mount -o loop "$tmp/squashfs.img" "$tmp/squashed" || lacks 'needs mount -o loop'
+flushed "$disk"
+mkdir "$tmp/lower"
+mount -t overlay -o "lowerdir=$tmp/squashed:$tmp/lower" none "$tmp/over" ||
+  exit 0
+flushed "$tmp/over/disk"

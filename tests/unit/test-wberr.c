@@ -235,7 +235,7 @@ evictor_sync (void *arg)
 {
   struct wberr_seen seen = wberr_seen_now (&e);
 
-  wberr_sync (&e, LATE_FD, &seen, false);
+  wberr_sync (&e, LATE_FD, &seen);
   return NULL;
 }
 
@@ -591,6 +591,42 @@ a_flush_waits_for_starts_of_writeback (void **state)
   pthread_join (thread, NULL);
 }
 
+/* The file has no fsync(2), as on squashfs: there is nothing to write. */
+static void
+a_disk_that_was_not_changed_needs_no_fsync (void **state)
+{
+  watch ();
+  assert_int_equal (flush (&a, EINVAL), 0);
+  assert_int_equal (wberr_now (&e), 0);
+  assert_int_equal (flush (&b, 0), 0);
+  wberr_changing (&e);
+  assert_int_equal (flush (&a, EINVAL), EINVAL);
+}
+
+/* ... except for data that a program wrote earlier. */
+static void
+an_error_of_a_disk_that_was_not_changed_is_reported (void **state)
+{
+  watch ();
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (flush (&a, EINVAL), EINVAL); /* an error is recorded */
+  wberr_free (&e);
+  begin_with (0, false);
+  watch ();
+  page_error = EINVAL;
+  assert_int_equal (flush (&a, EINVAL), EINVAL);
+  assert_int_equal (flush (&b, 0), EINVAL);
+}
+
+/* Without an error descriptor the failure may be of data. */
+static void
+without_a_descriptor_only_readers_need_no_fsync (void **state)
+{
+  a.read_only = true;
+  assert_int_equal (flush (&a, EINVAL), 0);
+  assert_int_equal (flush (&b, EINVAL), EINVAL);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 int
@@ -625,6 +661,9 @@ main (void)
     TEST (a_write_beside_a_fua_request_is_not_forgotten),
     TEST (the_record_changes_with_its_lock),
     TEST (a_flush_waits_for_starts_of_writeback),
+    TEST (a_disk_that_was_not_changed_needs_no_fsync),
+    TEST (an_error_of_a_disk_that_was_not_changed_is_reported),
+    TEST (without_a_descriptor_only_readers_need_no_fsync),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);

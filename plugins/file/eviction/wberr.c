@@ -43,6 +43,14 @@ wberr_take_turns (struct wberr *e)
 }
 
 void
+wberr_changing (struct wberr *e)
+{
+  /* Most calls find it set, and leave the cache line shared. */
+  if (!atomic_load (&e->changed))
+    atomic_store (&e->changed, true);
+}
+
+void
 wberr_pending (struct wberr *e, int err)
 {
   if (err)
@@ -122,13 +130,19 @@ count_pages_locked (struct wberr *e)
   return true;
 }
 
-/* Return true if an error differs from all that are recorded. */
+/* Return true if the error err of a flush is no loss of data: the file has no
+ * fsync(2), as on squashfs, and there is nothing to write, because no request
+ * has changed the disk.  An error of another program's pages, which the error
+ * descriptor has reported ("of_pages"), is a loss.  Without an error descriptor
+ * only a connection that cannot write ignores the error.
+ */
 static bool
-is_new_locked (struct wberr *e, const struct wberr_seen *seen)
+is_harmless_locked (const struct wberr *e, int err, bool of_pages,
+                    bool read_only)
 {
   lock_assert (&e->lock);
-  return count_pages_locked (e) || e->fd == -1 ||
-         atomic_load (&seen->pages) == atomic_load (&e->pages);
+  return err == EINVAL && !atomic_load (&e->changed) && wberr_now (e) == 0 &&
+         (e->fd == -1 ? read_only : !of_pages);
 }
 
 static void
@@ -149,15 +163,42 @@ wberr_start_failed (struct wberr *e, int err)
   lock_release (&e->lock);
 }
 
+/* As wberr_observed, for an error of pages if "of_pages". */
+static void
+observed_locked (struct wberr *e, struct wberr_seen *seen, int err,
+                 bool of_pages)
+{
+  lock_assert (&e->lock);
+  if (of_pages || e->fd == -1 ||
+      atomic_load (&seen->pages) == atomic_load (&e->pages))
+    record_locked (e, err);
+  atomic_store (&seen->pages, atomic_load (&e->pages));
+  atomic_store (&seen->mark, wberr_now (e));
+}
+
 void
 wberr_observed (struct wberr *e, struct wberr_seen *seen, int err)
 {
   lock_take (&e->lock);
-  if (is_new_locked (e, seen))
-    record_locked (e, err);
-  atomic_store (&seen->pages, atomic_load (&e->pages));
-  atomic_store (&seen->mark, wberr_now (e));
+  observed_locked (e, seen, err, count_pages_locked (e));
   lock_release (&e->lock);
+}
+
+/* As wberr_observed, for the error of a flush.  Returns false, and records
+ * nothing, if the error is no loss of data.
+ */
+static bool
+observed_by_flush (struct wberr *e, struct wberr_client *c, int err)
+{
+  bool of_pages, harmless;
+
+  lock_take (&e->lock);
+  of_pages = count_pages_locked (e);
+  harmless = is_harmless_locked (e, err, of_pages, c->read_only);
+  if (!harmless)
+    observed_locked (e, &c->reported, err, of_pages);
+  lock_release (&e->lock);
+  return !harmless;
 }
 
 bool
@@ -217,8 +258,12 @@ sync_ends (struct wberr *e, struct sync *s, bool wait)
   lock_release (&e->lock);
 }
 
-int
-wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool is_flush)
+/* Call fdatasync(2), and record its error: of a flush of the connection "c", or
+ * if that is NULL, as wberr_observed with "seen".  Returns 0 or an errno value.
+ */
+static int
+sync_file (struct wberr *e, int fd, struct wberr_seen *seen,
+           struct wberr_client *c)
 {
   unsigned tries = 0;
   struct sync s;
@@ -231,14 +276,22 @@ wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen, bool is_flush)
     r = fdatasync (fd);
   while (r == -1 && was_interrupted (&tries));
   err = r == -1 ? errno : 0;
-  if (err)
+  if (err && c && !observed_by_flush (e, c, err))
+    err = 0;
+  else if (err && c == NULL)
     wberr_observed (e, seen, err);
   wberr_call_ends (e, turn);
-  sync_ends (e, &s, is_flush && err == 0);
+  sync_ends (e, &s, c && err == 0);
   /* A start may have seen an error, and may not have recorded it yet. */
   wberr_start_begins (e);
   wberr_start_ends (e);
   return err;
+}
+
+int
+wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen)
+{
+  return sync_file (e, fd, seen, NULL);
 }
 
 wberr_mark
@@ -335,7 +388,7 @@ wberr_flush (struct wberr *e, struct wberr_client *c, int fd)
   const unsigned paid = atomic_load (&c->paid);
   const unsigned owed = atomic_load (&c->owed);
   const unsigned ended = atomic_load (&c->ended);
-  int err = wberr_sync (e, fd, &c->reported, true);
+  int err = sync_file (e, fd, NULL, c);
 
   if (err == 0)
     err = next_recorded (e, c, known);
@@ -355,7 +408,7 @@ wberr_sync_fua (struct wberr *e, struct wberr_client *c, int fd, int flush_fd,
                 const struct wberr_seen *begun)
 {
   struct wberr_seen seen = *begun;
-  const int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen, false);
+  const int err = wberr_sync (e, fd >= 0 ? fd : flush_fd, &seen);
 
   if (err && fd == -1) { /* the next flush gets no report of the error */
     count_report (c, atomic_load (&c->ended));

@@ -80,15 +80,18 @@ struct wberr {
    */
   pthread_mutex_t turn;
 
-  bool shared;       /* all descriptors share one description; constant
-                      * once the disk is registered */
-  atomic_bool turns; /* calls hold "turn"; set by wberr_take_turns, and never
-                      * reset */
+  atomic_bool changed; /* a request has changed the disk, or was about to */
+  bool shared;         /* all descriptors share one description; constant
+                        * once the disk is registered */
+  atomic_bool turns;   /* calls hold "turn"; set by wberr_take_turns, and never
+                        * reset */
 };
 
-/* The errors reported to one connection.  All fields are atomic. */
+/* The errors reported to one connection. */
 struct wberr_client {
   struct wberr_seen reported; /* errors for which its flushes have failed */
+  bool read_only;             /* constant once the connection is open; false
+                               * unless the owner sets it */
   atomic_uint reports;        /* of errors, to its flushes */
   atomic_uint ended;          /* writes of this connection that have ended */
   atomic_uint owed; /* failures of one more flush, for writes in progress */
@@ -105,6 +108,9 @@ void wberr_free (struct wberr *e);
  */
 void wberr_share (struct wberr *e);
 void wberr_take_turns (struct wberr *e);
+
+/* Record that a request is about to write, zero or trim. */
+void wberr_changing (struct wberr *e);
 
 /* Record an error, the errno value err, for which no flush had failed when the
  * disk was last closed.  Does nothing if err is 0.  Must be called before other
@@ -130,12 +136,10 @@ struct wberr_seen wberr_seen_now (const struct wberr *e);
 void wberr_observed (struct wberr *e, struct wberr_seen *seen, int err);
 
 /* Call fdatasync(2), and wberr_observed if it fails.  Returns 0 or an errno
- * value.  Blocks until all that was written is on the disk, until a start of
- * writeback in progress has recorded its error, and with "is_flush" until
- * every sync that is in progress has recorded its error, too.
+ * value.  Blocks until all that was written is on the disk, and until a start
+ * of writeback in progress has recorded its error.
  */
-int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen,
-                bool is_flush);
+int wberr_sync (struct wberr *e, int fd, struct wberr_seen *seen);
 
 /* Call these before and after another call that may report an error, and its
  * wberr_observed.  "turn" is what wberr_call_begins returned.
@@ -177,7 +181,9 @@ unsigned wberr_write_begins (struct wberr_client *c);
 void wberr_write_ends (struct wberr_client *c, unsigned begun);
 
 /* Flush a connection by fdatasync(2) on its own "fd".  Returns 0, or the errno
- * value with which the client's request fails.  Blocks on the disk.
+ * value with which the client's request fails.  Succeeds if the file has no
+ * fsync(2) and no request has changed the disk.  Blocks on the disk, and until
+ * every sync that is in progress has recorded its error.
  */
 int wberr_flush (struct wberr *e, struct wberr_client *c, int fd);
 

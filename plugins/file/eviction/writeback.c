@@ -207,7 +207,7 @@ writeback_is_done (struct writeback *wb, const struct extent_set *s)
 int
 writeback_sync (struct writeback *wb)
 {
-  const int err = wberr_sync (wb->errors, wb->fd, &wb->seen, false);
+  const int err = wberr_sync (wb->errors, wb->fd, &wb->seen);
 
   if (err)
     report (wb, err, NULL);
