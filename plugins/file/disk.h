@@ -45,7 +45,6 @@ struct disk {
   struct pagecache own_pages; /* with the evictor's, which may only be open for
                                * reading: the kernel may show it less */
   bool direct_is_exact;       /* O_DIRECT never uses the page cache */
-  atomic_uint direct_reads;   /* direct reads with cache=none */
   atomic_uint direct_leaks;   /* direct reads that brought pages in */
   struct wberr errors;        /* has its own locks */
   struct evictor *evictor;    /* has its own lock; NULL = no eviction */

@@ -158,11 +158,6 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
  */
 #define MOST_DIRECT (64 * 1024)
 
-/* Reads that bypass the cache fill no window, so the file's pages are counted
- * once in this many reads: other processes may have brought pages in.
- */
-#define READS_PER_COUNT 1024
-
 /* Whether this connection has just read nearby. */
 static bool
 belongs_to_stream (struct connection *c, uint64_t offset, uint32_t count)
@@ -196,8 +191,7 @@ read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset)
       evictor_may_have_newer (d->evictor, offset, count) ||
       read_all (c, buf, count, offset, true) == -1)
     return false;
-  if (atomic_fetch_add (&d->direct_reads, 1) % READS_PER_COUNT == 0)
-    evictor_count_soon (d->evictor);
+  evictor_read_past (d->evictor, offset, count);
   return true;
 }
 

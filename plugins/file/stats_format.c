@@ -106,7 +106,8 @@ static const struct row rows[] = {
     "Bytes of windows that were dropped from the page cache, widened to whole "
     "folios and counted each time they are dropped."),
   COUNTER (STATS_SWEEPS, NUMBER, ", sweeps of the file", "sweeps", "sweeps",
-           "Times that the whole file was dropped from the page cache."),
+           "Times that all pages of the range that clients have used were "
+           "dropped from the page cache."),
   { AT (counters.waits[STATS_WRITEBACK_WAITS].nr), NUMBER,
     "\n  waits for writeback", "writeback_waits", "writeback_waits",
     "Waits for the writeback of a window.", NULL },

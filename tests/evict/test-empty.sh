@@ -131,7 +131,7 @@ let_go ()
   [ $((${EPOCHREALTIME//[.,]/} - closed)) -lt 1500000 ]
 }
 
-# all_go_with_it: whatever was held.
+# all_go_with_it: whatever was held, and the readahead of the holder.
 all_go_with_it ()
 {
   local status=0
@@ -140,6 +140,7 @@ all_go_with_it ()
   start_nbdkit file "$tmp/disk" cache=none
   client_start "$uri"
   ask write 0 1M
+  ask write 32M 4096
   let_go || status=1
   stop_nbdkit
   left=$(resident "$tmp/disk")

@@ -37,11 +37,12 @@ for cache in none preserve; do
   stop_nbdkit
 done
 
-# Another process has read that page.
+# Another process has read that page, and a client reads it past the cache.
 tail -c 1 "$disk" >"$tmp/byte"
 start_nbdkit file "$disk" cache=none
 connections_start "$uri"
 ask a open
+ask a read $((end - 8)) 8
 ask a close
 client_stop
 eventually "$patience" is_clear || fail "another process's page is left"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Pages that another process reads while a client uses cache=none elsewhere in
-# the file are swept out of the page cache.  That holds also far away in a large
-# file, and for pages that arrived during earlier sweeps.
+# Pages that another process reads between the places where clients use
+# cache=none are swept out of the page cache.  That holds also far away in a
+# large file, and for pages that arrived during earlier sweeps.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,13 +24,15 @@ is_small ()
 }
 
 start_nbdkit file "$disk" cache=none
+# One client reads from the start of the file, and one from its middle.
 fio --name=load --ioengine=nbd --uri="$uri" --size=100g --bs=256k --iodepth=4 \
-  --rw=read --time_based --runtime=120 >"$tmp/out" 2>&1 &
+  --numjobs=2 --offset_increment=128g --rw=read --time_based --runtime=120 \
+  >"$tmp/out" 2>&1 &
 client=$!
 pids+=("$client")
 eventually 20 is_small 16384        # swept, what was read above
 
-dd if="$disk" of=/dev/null bs=1M skip=200K count=2K status=none
+dd if="$disk" of=/dev/null bs=1M skip=110K count=2K status=none
 eventually 60 is_small $((512 * 256)) ||
   fail "$("$builddir/lib/residency" "$disk") pages stay of what others have read"
 kill "$client"

@@ -182,6 +182,7 @@ begin (void **state)
   ev = evictor_new (dup (fd), "disk", &config);
   assert_non_null (ev);
   memset (&counters, 0, sizeof counters);
+  touched_add (&ev->touched, 0, FILE_SIZE);
   read_up_to = READ_FROM;
   sync_error = 0;
   first_dropped = UINT64_MAX;

@@ -279,11 +279,15 @@ counts_resident_bytes (void **state)
   assert_int_equal (pagecache_count (&by_cachestat, 3, 0, 8 * PAGE), PAGE);
   assert_int_equal (pagecache_count (&by_cachestat, 3, 0, 0), 3 * PAGE);
   assert_int_equal (pagecache_count (&by_mincore, 3, 0, 0), -1);
-  assert_int_equal (pagecache_count_file (&by_cachestat, 3), 3 * PAGE);
-  assert_int_equal (pagecache_count_file (&by_mincore, 3), 3 * PAGE);
-  assert_int_equal (pagecache_count_file (&by_nothing, 3), -1);
+  assert_int_equal (
+    pagecache_count_most (&by_cachestat, 3, 0, UINT64_C (1) << 40), 3 * PAGE);
+  assert_int_equal (
+    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), 3 * PAGE);
+  assert_int_equal (
+    pagecache_count_most (&by_nothing, 3, 0, UINT64_C (1) << 40), -1);
   file_size -= PAGE - 1; /* the last page is there in part */
-  assert_int_equal (pagecache_count_file (&by_mincore, 3), 3 * PAGE);
+  assert_int_equal (
+    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), 3 * PAGE);
   assert_true (pagecache_is_empty (&by_cachestat, 3, 2 * PAGE, PAGE));
   assert_false (pagecache_is_empty (&by_cachestat, 3, 0, 2 * PAGE));
   assert_false (pagecache_is_empty (&by_mincore, 3, 2 * PAGE, PAGE));
@@ -293,16 +297,20 @@ counts_resident_bytes (void **state)
 static void
 does_not_count_what_it_cannot (void **state)
 {
-  file_size = (off_t) 1 << 40;
-  assert_int_equal (pagecache_count_file (&by_mincore, 3), -1);
+  file_size = (off_t) 1 << 40; /* as long as the range */
+  assert_int_equal (
+    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), -1);
   file_size = -1;
-  assert_int_equal (pagecache_count_file (&by_mincore, 3), -1);
+  assert_int_equal (
+    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), -1);
   begin (NULL);
   mincore_error = ENOMEM;
-  assert_int_equal (pagecache_count_file (&by_mincore, 3), -1);
+  assert_int_equal (
+    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), -1);
   mincore_error = 0;
   map_error = ENOMEM;
-  assert_int_equal (pagecache_count_file (&by_mincore, 3), -1);
+  assert_int_equal (
+    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), -1);
 }
 
 /* ---- missing pages ---- */

@@ -43,13 +43,14 @@
 
 /* ---- emptying ---- */
 
-/* Return 0 if none of the plugin's pages is resident, except for failed ranges,
- * a number above 0 if some are, or -1 if they cannot be counted.  Releases the
- * lock.
+/* Return 0 if no page that requests have touched is resident, except for failed
+ * ranges, a number above 0 if some are, or -1 if they cannot be counted.
+ * Releases the lock.
  */
 static int64_t
 count_left_locked (struct evictor *ev)
 {
+  struct extent touched;
   int64_t left;
 
   lock_assert (&ev->lock);
@@ -58,7 +59,9 @@ count_left_locked (struct evictor *ev)
   if (ev->config.preserve)
     return ev->preserve.ours.bytes;
   evictor_unlock (ev);
-  left = pagecache_count_file (ev->config.pages, ev->fd);
+  touched = touched_range (&ev->touched);
+  left = pagecache_count_most (ev->config.pages, ev->fd, touched.offset,
+                               touched.length);
   lock_take (&ev->lock);
   if (left <= 0)
     return left;
@@ -85,6 +88,7 @@ set_inactive_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
   ev->active = false;
+  touched_reset (&ev->touched);
   throttle_set_busy (&ev->throttle, false);
 }
 

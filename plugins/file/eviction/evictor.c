@@ -39,7 +39,7 @@ init (struct evictor *ev)
   throttle_init (&ev->throttle, config->windows * config->window_size);
   flight_init (&ev->flight);
   sweep_end (&ev->sweep);
-  ev->active = true; /* a killed server may have left pages */
+  touched_reset (&ev->touched);
   ev->bytes_to_count = WINDOWS_PER_COUNT * config->window_size;
   ev->wb = (struct writeback){
     .fd = ev->fd,
@@ -105,6 +105,15 @@ must_retry_locked (const struct evictor *ev)
   return wberr_unreported (ev->config.errors) && !has_retried_locked (ev);
 }
 
+/* Add all that is in a set, which is not empty, to the range to be swept. */
+static void
+touch_all (struct evictor *ev, const struct extent_set *s)
+{
+  const uint64_t low = s->v[0].offset;
+
+  touched_add (&ev->touched, low, extent_end (&s->v[s->nr - 1]) - low);
+}
+
 /* Write the failed ranges once more.  If that succeeds, the next drain drops
  * them; with preserve they stay.
  */
@@ -126,6 +135,7 @@ retry_failed (struct evictor *ev)
     /* If a client came back and its writes failed, the ranges must stay. */
     if (has_retried_locked (ev))
       extent_set_subtract (&ev->kept.failed, &failed);
+    touch_all (ev, &failed);
     evict_thread_use_locked (ev);
     evictor_unlock (ev);
   }
@@ -217,6 +227,7 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   lock_take (&ev->lock);
   evict_thread_use_locked (ev);
+  touched_add (&ev->touched, offset, length + 2 * ev->config.read_ahead);
   ev->unswept_reads = true;
   if (evict_add_read_locked (ev, offset, length))
     evict_thread_wake_locked (ev);
@@ -224,9 +235,15 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
   evictor_unlock (ev);
 }
 
+/* The file's pages are counted once in this many reads. */
+#define READS_PER_COUNT 1024
+
 void
-evictor_count_soon (struct evictor *ev)
+evictor_read_past (struct evictor *ev, uint64_t offset, uint64_t length)
 {
+  touched_add (&ev->touched, offset, length);
+  if (atomic_fetch_add (&ev->direct_reads, 1) % READS_PER_COUNT != 0)
+    return;
   lock_take (&ev->lock);
   ev->bytes_to_count = 0;
   evict_thread_use_locked (ev);
@@ -377,6 +394,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
     if (ev->config.preserve)
       preserve_claim_locked (ev, offset, length);
   } while (wait_for_drop_locked (ev, offset, length)); /* owners may differ */
+  touched_add (&ev->touched, offset, length);
   w->window = add_write_locked (ev, offset, length, w->credit);
   evictor_unlock (ev);
 }

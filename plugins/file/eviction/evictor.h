@@ -23,9 +23,9 @@
  *   memory to record the write   kept.overflowed     disk is dropped
  *   read                         a window of the     the thread, or a reader
  *                                read ring           whose ring is full
- *   readahead, folios across     nowhere: found by   a sweep by the thread
- *   windows, another process's   counting
- *   (cache=none)
+ *   readahead, folios across     nowhere: found by   a sweep by the thread,
+ *   windows, another process's   counting            of the range that requests
+ *   (cache=none)                                     have touched
  *   folios across windows,       preserve.ours       the thread, when the
  *   reads in progress                                disk is idle
  *   (cache=preserve)
@@ -96,8 +96,8 @@ void evictor_begin_empty (struct evictor *ev);
 void evictor_empty (struct evictor *ev);
 
 /* Return true if nothing was read or written since the disk was emptied, and no
- * failed range must be written once more.  False at first, as a killed server
- * may have left pages.
+ * failed range must be written once more.  True at first: the plugin leaves a
+ * disk alone that no request has used.
  */
 bool evictor_is_empty (struct evictor *ev);
 
@@ -127,10 +127,11 @@ void evictor_reading (struct evictor *ev, int64_t bytes);
  */
 void evictor_read (struct evictor *ev, uint64_t offset, uint64_t length);
 
-/* Make the thread count the resident pages soon.  For reads that bypass the
- * page cache, which fill no window.
+/* Record that [offset, offset+length) was read past the page cache.  Such reads
+ * fill no window, so one of many makes the thread count the resident pages:
+ * other processes may have brought some in.
  */
-void evictor_count_soon (struct evictor *ev);
+void evictor_read_past (struct evictor *ev, uint64_t offset, uint64_t length);
 
 /* Start readahead of [offset, offset+length), of at most the first 64 MiB, and
  * record it as evictor_read does.  Does not wait for the data.  A hint: errors

@@ -29,6 +29,7 @@
 #include "ring.h"
 #include "sweep.h"
 #include "throttle.h"
+#include "touched.h"
 #include "writeback.h"
 
 /* The number of full windows after which the resident pages of the file are
@@ -52,7 +53,9 @@ struct evictor {
   char *name;
   struct evictor_config config;
 
-  _Atomic int64_t reading; /* bytes of reads in progress */
+  _Atomic int64_t reading;  /* bytes of reads in progress */
+  atomic_uint direct_reads; /* reads that bypassed the page cache; wraps */
+  struct touched touched;   /* what requests have used; atomic */
 
   struct lock lock; /* guards all below, except wb, flight and sweep */
 
@@ -83,7 +86,7 @@ struct evictor {
   bool wake_pending;      /* the thread chooses a step before it waits */
   bool stopping;          /* the thread must end */
   bool drain;             /* empty the disk now: it is being closed */
-  bool active;            /* something may be resident */
+  bool active;            /* requests have used the disk since it was emptied */
   bool unswept_reads;     /* reads since the disk was last emptied */
   uint64_t requests;      /* begins and ends of requests; shows idle time */
   unsigned quiet_ticks;   /* ticks of the idle timer without a request */
@@ -186,7 +189,7 @@ enum step evict_next_step_locked (struct evictor *ev);
 bool evict_step_locked (struct evictor *ev);
 
 /* Write back, wait for and drop all windows that exist now, with preserve also
- * the plugin's pages in no window, and begin a sweep of the whole file.
+ * the plugin's pages in no window, and begin a sweep.
  * Releases the lock around system calls.
  */
 void evict_rings_locked (struct evictor *ev);

@@ -330,19 +330,27 @@ pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
   return counts.cached * sysconf (_SC_PAGESIZE);
 }
 
-/* The largest file that mincore counts, in bytes. */
+/* The longest range that mincore counts, in bytes. */
 #define MOST_BY_MINCORE (UINT64_C (4) << 30)
 
 int64_t
-pagecache_count_file (const struct pagecache *pc, int fd)
+pagecache_count_most (const struct pagecache *pc, int fd, uint64_t offset,
+                      uint64_t length)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE);
   const off_t size = lseek (fd, 0, SEEK_END);
+  const uint64_t end = size > 0 ? (size + page - 1) / page * page : 0;
 
-  if (pc->counts != COUNTS_BY_MINCORE || size < 0 ||
-      (uint64_t) size > MOST_BY_MINCORE)
-    return pagecache_count (pc, fd, 0, 0);
-  return look_by_mincore (fd, 0, (size + page - 1) / page * page, NULL);
+  if (length == 0)
+    return 0;
+  if (pc->counts != COUNTS_BY_MINCORE || size < 0)
+    return pagecache_count (pc, fd, offset, length);
+  if (offset >= end)
+    return 0;
+  if (length > end - offset)
+    length = end - offset;
+  return length > MOST_BY_MINCORE ? -1
+                                  : look_by_mincore (fd, offset, length, NULL);
 }
 
 /* Add the missing pages of a range to "missing".  Where only some pages are

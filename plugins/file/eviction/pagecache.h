@@ -122,11 +122,12 @@ int pagecache_drop (int fd, uint64_t offset, uint64_t length);
 int64_t pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
                          uint64_t length);
 
-/* Return the bytes of the whole file that are in the page cache, or -1 if they
- * cannot be counted.  Without cachestat, mincore(2) counts them in files of up
- * to 4 GiB, which takes 0.1 s.
+/* As pagecache_count, but a range of length 0 is empty, and without cachestat
+ * mincore(2) counts ranges of up to 4 GiB, which takes 0.1 s.  The range is in
+ * multiples of the page size, and may reach beyond the end of the file.
  */
-int64_t pagecache_count_file (const struct pagecache *pc, int fd);
+int64_t pagecache_count_most (const struct pagecache *pc, int fd,
+                              uint64_t offset, uint64_t length);
 
 /* Take the pages that are not in the page cache out of a set, whose extents are
  * multiples of the page size.  Returns 0, or -1 with errno: EPERM if the kernel

@@ -49,8 +49,12 @@
 void
 sweep_begin (struct evictor *ev)
 {
+  const struct extent touched = touched_range (&ev->touched);
+
   counters_add (ev->config.counters, STATS_SWEEPS, 1);
-  ev->sweep = (struct sweep){ .length = PIECE };
+  ev->sweep = (struct sweep){ .pos = touched.offset, .length = PIECE };
+  if (touched.length == 0)
+    sweep_end (&ev->sweep);
 }
 
 void
@@ -98,20 +102,30 @@ drop_between (int fd, uint64_t pos, uint64_t end,
   return pos < end ? end : pos;
 }
 
+/* Return the end of the next piece of a sweep that ends at "end". */
+static uint64_t
+next_end (const struct sweep *s, uint64_t end)
+{
+  return s->length < end - s->pos ? s->pos + s->length : end;
+}
+
 /* Drop the next piece except the excluded ranges, and move to the piece after
- * it.
+ * it.  The sweep ends at "end".
  */
 static void
-drop_piece (struct sweep *s, int fd, const struct extent_set *excluded)
+drop_piece (struct sweep *s, int fd, uint64_t end,
+            const struct extent_set *excluded)
 {
   const uint64_t begin = nanoseconds_now ();
   const off_t size = lseek (fd, 0, SEEK_END);
   const uint64_t page = sysconf (_SC_PAGESIZE);
   const uint64_t file_end = size > 0 ? (size + page - 1) / page * page : 0;
 
-  if (s->pos < file_end)
-    s->pos = drop_between (fd, s->pos, s->pos + s->length, excluded);
-  if (s->pos >= file_end)
+  if (end > file_end)
+    end = file_end;
+  if (s->pos < end)
+    s->pos = drop_between (fd, s->pos, next_end (s, end), excluded);
+  if (s->pos >= end)
     sweep_end (s);
   if (nanoseconds_now () - begin >= QUICK_NS)
     s->length = PIECE;
@@ -187,12 +201,13 @@ sweep_next_locked (struct evictor *ev, bool exclude_ahead)
 {
   struct extent piece = { ev->sweep.pos, ev->sweep.length };
   const struct extent_set dropping = { .v = &piece, .nr = 1 };
+  const struct extent touched = touched_range (&ev->touched);
   struct extent_set excluded;
 
   extent_set_init (&excluded, 2 * MAX_KEPT);
   if (find_excluded_locked (ev, &excluded, exclude_ahead) == 0) {
     evictor_drop_begins_locked (ev, &dropping);
-    drop_piece (&ev->sweep, ev->fd, &excluded);
+    drop_piece (&ev->sweep, ev->fd, extent_end (&touched), &excluded);
     evictor_drop_ends (ev);
   }
   else
@@ -202,17 +217,20 @@ sweep_next_locked (struct evictor *ev, bool exclude_ahead)
 
 /* ---- when to sweep ---- */
 
-/* Return the resident bytes of the file, or -1 if they cannot be counted.
- * Releases the lock.
+/* Return the resident bytes of the range that requests have touched, or -1 if
+ * they cannot be counted.  Releases the lock.
  */
 static int64_t
 count_resident_locked (struct evictor *ev)
 {
-  int64_t resident;
+  const struct extent touched = touched_range (&ev->touched);
+  int64_t resident = 0;
 
   lock_assert (&ev->lock);
   evictor_unlock (ev);
-  resident = pagecache_count (ev->config.pages, ev->fd, 0, 0);
+  if (touched.length > 0)
+    resident = pagecache_count (ev->config.pages, ev->fd, touched.offset,
+                                touched.length);
   lock_take (&ev->lock);
   return resident;
 }

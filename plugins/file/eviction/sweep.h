@@ -1,8 +1,9 @@
 /* Sweeps: dropping the pages that are in no window, such as readahead that no
  * request used, and folios that reach out of a window.
  *
- * The file is swept in pieces.  The ranges to exclude are determined for each
- * piece, and the thread does other work between pieces.
+ * The range that requests have touched is swept in pieces.  The ranges to
+ * exclude are determined for each piece, and the thread does other work between
+ * pieces.
  *
  * Promise: resident pages of one file stay below the windows, the requests in
  * flight and the readahead of each reader.  Without sweeps, four readers that
@@ -34,8 +35,8 @@ struct sweep {
   uint64_t length; /* bytes of the next piece */
 };
 
-/* sweep_begin begins a sweep at offset 0, also if one is under way.  sweep_end
- * ends the sweep.
+/* sweep_begin begins a sweep of the range that requests have touched, also if
+ * one is under way.  sweep_end ends the sweep.
  */
 void sweep_begin (struct evictor *ev);
 void sweep_end (struct sweep *s);
@@ -53,7 +54,7 @@ bool sweep_piece_locked (struct evictor *ev);
  */
 void sweep_turn_locked (struct evictor *ev);
 
-/* Begin a sweep if more of the file is resident than windows and readahead
+/* Begin a sweep if more of that range is resident than windows and readahead
  * explain.  Where pages cannot be counted, begin a sweep each time that the
  * bytes of a whole ring were added.  Does nothing with preserve.  Releases the
  * lock.
