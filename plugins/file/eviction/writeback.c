@@ -112,20 +112,23 @@ writeback_start (struct writeback *wb, const struct extent_set *s,
 {
   struct extent piece[PIECE_EXTENTS], span;
   const size_t nr = next_piece (s, pos, piece);
-  uint64_t dirty, bytes = 0;
+  uint64_t dirty = 0;
   size_t i;
 
+  /* Not of the span: cachestat(2) walks all cached pages of a range, also those
+   * that another process maps.
+   */
   for (i = 0; i < nr; i++)
-    bytes += piece[i].length;
+    dirty += pagecache_dirty (wb->pages, wb->fd, piece[i].offset,
+                              piece[i].length);
   span.offset = piece[0].offset;
   span.length = extent_end (&piece[nr - 1]) - span.offset;
-  dirty = pagecache_dirty (wb->pages, wb->fd, span.offset, span.length);
   if (nr > SPAN_EXTENTS)
     start_range (wb, &span);
   else
     for (i = 0; i < nr; i++)
       start_range (wb, &piece[i]);
-  return dirty < bytes ? dirty : bytes;
+  return dirty;
 }
 
 /* ---- waiting ---- */
