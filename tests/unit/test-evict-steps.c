@@ -582,7 +582,8 @@ a_long_read_is_recorded_as_a_whole (void **state)
 
   extent_set_init (&set, SIZE_MAX);
   evict_add_read_locked (ev, READ_FROM + 4096, 3 * WINDOW);
-  assert_int_equal (ring_add_to (&ev->reads, &set), 0);
+  assert_int_equal (
+    ring_add_to (&ev->reads, &set, &(struct extent){ 0, UINT64_MAX }), 0);
   assert_int_equal (set.nr, 1);
   assert_int_equal (set.v[0].offset, READ_FROM + 4096);
   assert_int_equal (set.bytes, 3 * WINDOW);

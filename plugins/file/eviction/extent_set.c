@@ -239,9 +239,17 @@ extent_set_intersect (struct extent_set *s, const struct extent_set *other)
 int
 extent_set_union (struct extent_set *s, const struct extent_set *other)
 {
+  return extent_set_union_near (s, other, &(struct extent){ 0, UINT64_MAX });
+}
+
+int
+extent_set_union_near (struct extent_set *s, const struct extent_set *other,
+                       const struct extent *within)
+{
   size_t i;
 
-  for (i = 0; i < other->nr; i++) {
+  for (i = extent_set_find (other, within->offset);
+       i < other->nr && other->v[i].offset < extent_end (within); i++) {
     if (extent_set_add (s, other->v[i].offset, other->v[i].length) == -1)
       return -1;
   }

@@ -72,6 +72,12 @@ void extent_set_intersect (struct extent_set *s,
  */
 int extent_set_union (struct extent_set *s, const struct extent_set *other);
 
+/* Add every extent of "other" that overlaps "within" to "s", as it is.  Returns
+ * as extent_set_union.
+ */
+int extent_set_union_near (struct extent_set *s, const struct extent_set *other,
+                           const struct extent *within);
+
 /* Return the index of the first extent that ends after "offset" (the extent
  * that holds "offset", or the next one), or s->nr if there is none.  O(log nr).
  */

@@ -119,6 +119,7 @@ divide_locked (struct evictor *ev, uint64_t offset, uint64_t length,
 static void
 prune_locked (struct evictor *ev)
 {
+  const struct extent all = { 0, UINT64_MAX };
   struct preserve *p = &ev->preserve;
   struct extent_set needed;
 
@@ -126,7 +127,7 @@ prune_locked (struct evictor *ev)
   if (p->others.nr < p->prune_at)
     return;
   extent_set_init (&needed, MAX_KEPT);
-  if (ring_add_to (&ev->writes, &needed) == 0 &&
+  if (ring_add_to (&ev->writes, &needed, &all) == 0 &&
       extent_set_union (&needed, &ev->kept.failed) == 0)
     extent_set_intersect (&p->others, &needed);
   extent_set_free (&needed);

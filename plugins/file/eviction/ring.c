@@ -297,12 +297,13 @@ ring_subtract_from (const struct ring *r, struct extent_set *s,
 }
 
 int
-ring_add_to (const struct ring *r, struct extent_set *s)
+ring_add_to (const struct ring *r, struct extent_set *s,
+             const struct extent *within)
 {
   const struct window *w;
 
   TAILQ_FOREACH (w, &r->windows, next) {
-    if (extent_set_union (s, &w->set) == -1)
+    if (extent_set_union_near (s, &w->set, within) == -1)
       return -1;
   }
   return 0;

@@ -171,7 +171,10 @@ bool ring_is_empty (const struct ring *r);
 void ring_subtract_from (const struct ring *r, struct extent_set *s,
                          const struct window *except);
 
-/* Add the extents of all windows to "s".  Returns as extent_set_union. */
-int ring_add_to (const struct ring *r, struct extent_set *s);
+/* Add the extents of all windows that overlap "within" to "s".  Returns as
+ * extent_set_union.
+ */
+int ring_add_to (const struct ring *r, struct extent_set *s,
+                 const struct extent *within);
 
 #endif /* FILE_RING_H */

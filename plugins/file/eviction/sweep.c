@@ -177,18 +177,18 @@ exclude_readahead_locked (struct evictor *ev, struct extent_set *excluded)
   return 0;
 }
 
-/* Fill the empty set "excluded" with the ranges that a sweep must not drop.
- * Returns 0, or -1 if the sweep must drop nothing: with preserve, as the
- * plugin's pages are known without a sweep; if kept_all; or without memory.
+/* Fill the empty set "excluded" with the ranges that a sweep of "piece" must
+ * not drop.  Returns 0, or -1 if the sweep must drop nothing: with preserve, as
+ * the plugin's pages are known without a sweep; if kept_all; or without memory.
  */
 static int
 find_excluded_locked (struct evictor *ev, struct extent_set *excluded,
-                      bool readahead)
+                      const struct extent *piece, bool readahead)
 {
   lock_assert (&ev->lock);
   if (ev->config.preserve || kept_all (&ev->kept) ||
-      ring_add_to (&ev->writes, excluded) == -1 ||
-      extent_set_union (excluded, &ev->kept.failed) == -1)
+      ring_add_to (&ev->writes, excluded, piece) == -1 ||
+      extent_set_union_near (excluded, &ev->kept.failed, piece) == -1)
     return -1;
   return readahead ? exclude_readahead_locked (ev, excluded) : 0;
 }
@@ -205,7 +205,7 @@ sweep_next_locked (struct evictor *ev, bool exclude_ahead)
   struct extent_set excluded;
 
   extent_set_init (&excluded, 2 * MAX_KEPT);
-  if (find_excluded_locked (ev, &excluded, exclude_ahead) == 0) {
+  if (find_excluded_locked (ev, &excluded, &piece, exclude_ahead) == 0) {
     evictor_drop_begins_locked (ev, &dropping);
     drop_piece (&ev->sweep, ev->fd, extent_end (&touched), &excluded);
     evictor_drop_ends (ev);
