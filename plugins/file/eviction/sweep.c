@@ -277,7 +277,9 @@ sweep_if_needed_locked (struct evictor *ev)
 }
 
 /* Allow as many bytes as stayed in this sweep from now on: other processes map
- * or read these pages.  Releases the lock.
+ * or read these pages.  They may also map the pages of windows, which then stay
+ * without being in the allowance any more: with random writes to a mapped file,
+ * every other count began a sweep.  Releases the lock.
  */
 static void
 end_of_sweep_locked (struct evictor *ev)
@@ -285,7 +287,8 @@ end_of_sweep_locked (struct evictor *ev)
   const int64_t resident = count_resident_locked (ev); /* before the rest */
   const int64_t excess = resident - (int64_t) allowance_locked (ev);
 
-  ev->unevictable = excess > 0 ? excess : 0;
+  ev->unevictable = excess > 0 ? excess + ev->reads.bytes + ev->throttle.used
+                               : 0;
 }
 
 void
