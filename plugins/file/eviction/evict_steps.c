@@ -350,7 +350,7 @@ evict_next_step_locked (struct evictor *ev)
     return START_PIECE;
   if (ev->writers_next && short_of_credit && has_written)
     return WRITERS_TURN;
-  if (ev->bytes_to_count == 0 && !sweeping) /* or a sweep would never end */
+  if (sweep_may_count_locked (ev))
     return COUNT;
   if (sweeping && (ev->sweep_next || !many_reads))
     return SWEEP;

@@ -74,6 +74,7 @@ struct evictor {
 
   struct readers readers;  /* connections that read */
   uint64_t bytes_to_count; /* bytes until the page cache is counted */
+  uint64_t count_at;       /* ns before which it is not */
   uint64_t unevictable;    /* bytes over the allowance that stay when swept */
   unsigned counts;         /* of the page cache; wraps */
   bool writers_next;       /* if writers wait, evict their window next */

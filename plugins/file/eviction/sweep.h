@@ -54,6 +54,12 @@ bool sweep_piece_locked (struct evictor *ev);
  */
 void sweep_turn_locked (struct evictor *ev);
 
+/* Return true if it is time to count the resident pages: enough was read and
+ * written, no sweep is under way, because it would never end, and the last
+ * count was long enough ago.
+ */
+bool sweep_may_count_locked (const struct evictor *ev);
+
 /* Begin a sweep if more of that range is resident than windows and readahead
  * explain.  Where pages cannot be counted, begin a sweep each time that the
  * bytes of a whole ring were added.  Does nothing with preserve.  Releases the
