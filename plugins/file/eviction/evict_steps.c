@@ -36,7 +36,41 @@ log_overflow_locked (struct evictor *ev)
   lock_take (&ev->lock);
 }
 
-/* Drop the pages in the set of a taken window.  "written" is true for a window
+/* The most windows in a row that are not dropped because an earlier window
+ * could not be.
+ */
+#define MOST_SKIPPED 16
+
+/* Drop the pages in the set of a taken window, or skip that while another
+ * process maps the pages of windows: each call over such a page drains the page
+ * lists of all CPUs.  After a window whose pages have all stayed, the next 1,
+ * 2, 4, ... windows are skipped, until a drop works.  A sweep, when the count
+ * shows that too much is resident or when the disk is emptied, drops what was
+ * skipped. With preserve there are no sweeps, and such pages are in no window.
+ */
+static void
+drop_or_skip_locked (struct evictor *ev, const struct extent_set *set)
+{
+  bool dropped;
+
+  lock_assert (&ev->lock);
+  if (ev->windows_to_skip > 0 && !ev->config.preserve) {
+    ev->windows_to_skip--;
+    return;
+  }
+  evictor_unlock (ev);
+  dropped = writeback_drop (&ev->wb, set);
+  lock_take (&ev->lock);
+  if (set->nr == 0) /* which says nothing */
+    return;
+  if (dropped)
+    ev->skipped_last = 0;
+  else if (ev->skipped_last < MOST_SKIPPED)
+    ev->skipped_last = ev->skipped_last > 0 ? 2 * ev->skipped_last : 1;
+  ev->windows_to_skip = ev->skipped_last;
+}
+
+/* Evict the pages in the set of a taken window.  "written" is true for a window
  * of writes whose writeback was waited for.  Releases the lock.
  */
 static void
@@ -49,7 +83,9 @@ drop_window_locked (struct evictor *ev, struct window *w, bool written)
   evictor_unlock (ev);
   if (w->started == 0) /* otherwise start_piece_locked has logged it */
     writeback_debug (&ev->wb, "sealed", kind, w);
-  writeback_drop (&ev->wb, &w->set);
+  lock_take (&ev->lock);
+  drop_or_skip_locked (ev, &w->set);
+  evictor_unlock (ev);
   writeback_debug (&ev->wb, "evicted", kind, w);
   if (file_debug_evict && w->started > 0)
     nbdkit_debug ("%s: up to %" PRIu64 " bytes of writeback in flight: %" PRIu64

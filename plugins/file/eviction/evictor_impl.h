@@ -72,13 +72,15 @@ struct evictor {
                                       * windows, or NULL */
   pthread_cond_t dropped;            /* for writers: a drop has ended */
 
-  struct readers readers;  /* connections that read */
-  uint64_t bytes_to_count; /* bytes until the page cache is counted */
-  uint64_t count_at;       /* ns before which it is not */
-  uint64_t unevictable;    /* bytes over the allowance that stay when swept */
-  unsigned counts;         /* of the page cache; wraps */
-  bool writers_next;       /* if writers wait, evict their window next */
-  bool sweep_next;         /* if a sweep is under way, take its turn next */
+  struct readers readers;   /* connections that read */
+  uint64_t bytes_to_count;  /* bytes until the page cache is counted */
+  uint64_t count_at;        /* ns before which it is not */
+  uint64_t unevictable;     /* bytes over the allowance that stay when swept */
+  unsigned counts;          /* of the page cache; wraps */
+  unsigned windows_to_skip; /* windows that are not dropped next */
+  unsigned skipped_last;    /* windows that were not dropped the last time */
+  bool writers_next;        /* if writers wait, evict their window next */
+  bool sweep_next;          /* if a sweep is under way, take its turn next */
 
   enum thread_state thread_state;
   pthread_t thread;

@@ -61,8 +61,10 @@ bool writeback_is_done (struct writeback *wb, const struct extent_set *s);
  */
 int writeback_sync (struct writeback *wb);
 
-/* Drop the clean pages of a set from the page cache. */
-void writeback_drop (struct writeback *wb, const struct extent_set *s);
+/* Drop the clean pages of a set from the page cache.  Returns false if it looks
+ * as if none of them could be dropped, because other processes map them.
+ */
+bool writeback_drop (struct writeback *wb, const struct extent_set *s);
 
 /* Log a window if -D file.evict=1 asks for it. */
 void writeback_debug (const struct writeback *wb, const char *what,
