@@ -33,6 +33,8 @@ struct evictor;
 struct sweep {
   uint64_t pos; /* offset of the next piece; UINT64_MAX if there is no sweep */
   uint64_t length; /* bytes of the next piece */
+  uint64_t ns;     /* time that the pieces of this sweep have taken */
+  int64_t before;  /* bytes that were resident before it, or 0 */
 };
 
 /* sweep_begin begins a sweep of the range that requests have touched, also if
