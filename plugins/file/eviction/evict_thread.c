@@ -26,62 +26,7 @@
 #define QUIET_TICKS 25
 #define FLUSHED_TICKS 1
 
-/* If pages stay because other processes use them, the disk is emptied again
- * after 1 tick, 2, 4, ... up to this number of attempts.  After that the pages
- * are left alone until the next request or the close.
- */
-#define IDLE_ATTEMPTS 6
-
-/* A closer waits up to 2 s for pages that cannot be dropped yet: the pauses are
- * 1 ms, 2, 4, ... up to this.  Readahead in flight takes less than half a
- * second in most cases; after that time, one of 20 copies on a busy machine
- * still had 31 folios.  Where pages cannot be counted, the last pause is
- * LAST_BLIND_PAUSE_MS.
- */
-#define LAST_PAUSE_MS 1024
-#define LAST_BLIND_PAUSE_MS 64
-
 /* ---- emptying ---- */
-
-/* Return 0 if no page that requests have touched is resident, except for failed
- * ranges, a number above 0 if some are, or -1 if they cannot be counted.
- * Releases the lock.
- */
-static int64_t
-count_left_locked (struct evictor *ev)
-{
-  struct extent touched;
-  int64_t left;
-
-  lock_assert (&ev->lock);
-  if (!ring_is_empty (&ev->reads) || !ring_is_empty (&ev->writes))
-    return 1;
-  if (ev->config.preserve)
-    return ev->preserve.ours.bytes;
-  evictor_unlock (ev);
-  touched = touched_range (&ev->touched);
-  left = pagecache_count_most (ev->config.pages, ev->fd, touched.offset,
-                               touched.length);
-  lock_take (&ev->lock);
-  if (left <= 0)
-    return left;
-  return (uint64_t) left > ev->kept.failed.bytes;
-}
-
-/* Drop all pages of the disk.  Stops early if a request arrives.  Returns the
- * result of count_left_locked.  Releases the lock.
- */
-static int64_t
-empty_locked (struct evictor *ev)
-{
-  const uint64_t requests = ev->requests;
-
-  ev->unswept_reads = false;
-  evict_rings_locked (ev);
-  while (sweep_piece_locked (ev) && ev->requests == requests)
-    ;
-  return count_left_locked (ev);
-}
 
 static void
 set_inactive_locked (struct evictor *ev)
@@ -93,13 +38,14 @@ set_inactive_locked (struct evictor *ev)
 }
 
 /* Try to empty the idle disk.  Returns true if the thread may end: the disk is
- * empty, or this was the last attempt.  Releases the lock.
+ * empty, or there is no further attempt.  Releases the lock.
  */
 static bool
 empty_idle_locked (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
-  const bool empty = empty_locked (ev) == 0;
+  const bool empty = emptying_try_locked (ev) == 0;
+  long pause;
 
   if (ev->requests != requests || ev->drain)
     return false;
@@ -107,13 +53,14 @@ empty_idle_locked (struct evictor *ev)
     set_inactive_locked (ev);
     return true;
   }
-  if (ev->attempts >= IDLE_ATTEMPTS && ring_is_empty (&ev->writes)) {
+  pause = emptying_pause_locked (ev, TICK_MS);
+  if (pause == -1 && ring_is_empty (&ev->writes)) {
     throttle_set_busy (&ev->throttle, false); /* idle, though pages stay */
     return true;
   }
-  if (ev->attempts < IDLE_ATTEMPTS)
-    ev->attempts++;
-  ev->empty_at = ev->quiet_ticks + (1 << ev->attempts) / 2;
+  if (pause == -1) /* a request is writing */
+    pause = QUIET_TICKS * TICK_MS;
+  ev->empty_at = ev->quiet_ticks + (pause + TICK_MS - 1) / TICK_MS;
   return false;
 }
 
@@ -125,21 +72,19 @@ static void
 drain_locked (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
-  const bool reads = ev->unswept_reads;
-  int64_t left = 1;
-  long ms;
+  long pause = 0;
 
-  for (ms = 1; left != 0; ms *= 2) {
-    left = empty_locked (ev);
+  emptying_begin_locked (ev);
+  while (pause != -1) {
+    if (pause > 0)
+      lock_wait_ms (&ev->lock, &ev->woken, pause);
     if (ev->requests != requests)
-      break;
-    if (left == 0 || ms > LAST_PAUSE_MS ||
-        (left == -1 && (!reads || ms > LAST_BLIND_PAUSE_MS))) {
-      set_inactive_locked (ev);
-      break;
-    }
-    lock_wait_ms (&ev->lock, &ev->woken, ms);
+      return;
+    pause = emptying_try_locked (ev) == 0 ? -1 : emptying_pause_locked (ev, 1);
+    if (ev->requests != requests)
+      return;
   }
+  set_inactive_locked (ev);
   ev->drain = false;
   pthread_cond_broadcast (&ev->emptied);
 }
@@ -227,11 +172,11 @@ evict_thread_use_locked (struct evictor *ev)
   ev->requests++;
   ev->quiet_ticks = 0;
   ev->empty_at = QUIET_TICKS;
-  ev->attempts = 0;
   ev->active = true;
   if (ev->drain) { /* the closer was not the last client */
     ev->drain = false;
     pthread_cond_broadcast (&ev->emptied);
+    pthread_cond_signal (&ev->woken);
   }
   if (!start_locked (ev))
     return false;

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "emptying.h"
 #include "evictor.h"
 #include "kept.h"
 #include "lock.h"
@@ -57,7 +58,7 @@ struct evictor {
   atomic_uint direct_reads; /* reads that bypassed the page cache; wraps */
   struct touched touched;   /* what requests have used; atomic */
 
-  struct lock lock; /* guards all below, except wb, flight and sweep */
+  struct lock lock; /* guards all below, except the last fields */
 
   struct ring reads;  /* read, or known to be on the disk */
   struct ring writes; /* being written, or to be written back */
@@ -96,7 +97,6 @@ struct evictor {
   unsigned empty_at;      /* quiet ticks at which to empty the disk */
   bool has_retried;       /* all ranges in "kept" were written once more */
   wberr_mark retried;     /* latest error when that was done */
-  unsigned attempts;      /* to empty the idle disk; some pages stayed */
 
   /* Used without the lock, by the thread alone or by the request that does its
    * work.  Readers that drop a window use the constant fields of wb.
@@ -104,6 +104,7 @@ struct evictor {
   struct writeback wb;
   struct flight flight;
   struct sweep sweep;
+  struct emptying emptying;
 };
 
 /* Release the lock, and wake the writers that were granted slot and credit. */
