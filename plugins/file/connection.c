@@ -119,16 +119,10 @@ connection_free (struct connection *c)
   release (c);
 }
 
-/* No lock: no other thread is left.  All disks are emptied at the same time. */
+/* No lock: no other thread is left. */
 void
 connection_free_all (void)
 {
-  struct connection *c;
-
-  LIST_FOREACH (c, &connections, link) {
-    if (c->disk->evictor)
-      evictor_begin_empty (c->disk->evictor);
-  }
   while (!LIST_EMPTY (&connections))
     connection_free (LIST_FIRST (&connections));
 }

@@ -50,15 +50,12 @@ struct connection {
  */
 struct connection *connection_new (const struct exported *e);
 
-/* Close and free the connection.  If it is the last one to its disk, this
- * blocks until all written data is on the disk and out of the page cache.
+/* Close and free the connection.  Does not block on the disk, unless no thread
+ * can be started, see disk_put.
  */
 void connection_free (struct connection *c);
 
-/* Close all open connections.  Must be called before nbdkit unloads the plugin,
- * because it also ends the threads of the disks.  No other thread may use a
- * connection.
- */
+/* Close all open connections.  No other thread may use a connection. */
 void connection_free_all (void);
 
 /* Return how many of count bytes at offset to transfer in one step: at most up

@@ -26,15 +26,22 @@
 #include "device.h"
 #include "eviction/direct.h"
 #include "disk.h"
+#include "eviction/lock.h"
 #include "options.h"
 #include "eviction/reopen.h"
 #include "unreported.h"
 
-/* All open disks: a tsearch(3) tree in the order of identity_order.  The lock
- * guards it and the disks' refs, and is held for nothing else.
+/* All disks that are open, or still being emptied: a tsearch(3) tree in the
+ * order of identity_order.  The lock guards it, the disks' refs, and "last".
+ * The lock of a disk's evictor is taken while it is held.
  */
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock registry_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static void *registry;
+static pthread_cond_t registry_emptied = PTHREAD_COND_INITIALIZER;
+
+/* The thread that has freed its disk last.  It has joined the one before. */
+static pthread_t last;
+static bool has_last;
 
 int64_t
 disk_size (const struct disk *d, int fd, const char *name)
@@ -125,6 +132,8 @@ has_page_cache (const struct disk *d, int fd)
 
 /* ---- the evictor ---- */
 
+static bool release (void *disk);
+
 /* Open the evictor's descriptor.  Reading is enough to write back and to drop.
  */
 static int
@@ -186,6 +195,8 @@ add_evictor (struct disk *d, const struct exported *e)
     .counters = stats ? &stats->counters : NULL,
     .pages = &d->own_pages,
     .errors = &d->errors,
+    .release = release,
+    .disk = d,
   };
   int own, err;
 
@@ -277,7 +288,7 @@ find (const struct identity *id, struct disk *made)
 {
   struct disk **entry, *d;
 
-  pthread_mutex_lock (&registry_lock);
+  lock_take (&registry_lock);
   entry = made ? tsearch (made, &registry, identity_order)
                : tfind (id, &registry, identity_order);
   d = entry ? *entry : NULL;
@@ -285,7 +296,7 @@ find (const struct identity *id, struct disk *made)
     d->refs++;
   else if (d)
     wberr_pending (&d->errors, unreported_take (id));
-  pthread_mutex_unlock (&registry_lock);
+  lock_release (&registry_lock);
   return d;
 }
 
@@ -327,33 +338,80 @@ disk_get (const struct exported *e)
   return d;
 }
 
-/* Give up a reference, if it is not the last one to a disk that is still to be
- * emptied.  Returns false if it is.  If no flush has failed for a writeback
- * error, remembers it for the next client.
+/* ---- the last close ---- */
+
+/* Take a disk without references out of the registry.  If no flush has failed
+ * for a writeback error, returns its errno value, and remembers the error for
+ * the next client if there is room for that; otherwise returns 0.
+ */
+static int
+unregister_locked (struct disk *d, bool *remembered)
+{
+  const int err = wberr_unreported (&d->errors);
+
+  lock_assert (&registry_lock);
+  *remembered = err && unreported_add (&d->id, err);
+  tdelete (d, &registry, identity_order);
+  if (registry == NULL)
+    pthread_cond_broadcast (&registry_emptied);
+  return err;
+}
+
+/* Free the disk, unless a client is back.  See evictor.h. */
+static bool
+release (void *disk)
+{
+  struct disk *d = disk;
+  bool had_last, remembered;
+  pthread_t previous;
+  int err;
+
+  lock_take (&registry_lock);
+  /* A client may have come, written and left since the disk was emptied. */
+  if (d->refs > 0 || !evictor_is_empty (d->evictor)) {
+    lock_release (&registry_lock);
+    return false;
+  }
+  err = unregister_locked (d, &remembered);
+  previous = last;
+  had_last = has_last;
+  last = pthread_self ();
+  has_last = true;
+  lock_release (&registry_lock);
+
+  if (had_last) /* it has nothing left to do but to free its disk */
+    pthread_join (previous, NULL);
+  if (err)
+    log_unreported (d, err, remembered);
+  disk_free (d);
+  return true;
+}
+
+/* Drop a reference.  Returns false, and keeps the reference, if it is the last
+ * one and no thread can empty the disk.
  */
 static bool
 put (struct disk *d)
 {
-  bool last, done, remembered = false;
+  enum evictor_close r = EVICTOR_IS_CLOSED;
+  bool is_last, remembered;
   int err = 0;
 
-  pthread_mutex_lock (&registry_lock);
-  last = d->refs == 1;
-  done = !last || d->evictor == NULL || evictor_is_empty (d->evictor);
-  if (done)
+  lock_take (&registry_lock);
+  is_last = d->refs == 1;
+  if (is_last && d->evictor)
+    r = evictor_close (d->evictor);
+  if (r != EVICTOR_HAS_NO_THREAD)
     d->refs--;
-  if (done && last) {
-    err = wberr_unreported (&d->errors);
-    remembered = err && unreported_add (&d->id, err);
-    tdelete (d, &registry, identity_order);
-  }
-  pthread_mutex_unlock (&registry_lock);
+  if (is_last && r == EVICTOR_IS_CLOSED)
+    err = unregister_locked (d, &remembered);
+  lock_release (&registry_lock);
 
   if (err)
     log_unreported (d, err, remembered);
-  if (done && last)
+  if (is_last && r == EVICTOR_IS_CLOSED)
     disk_free (d);
-  return done;
+  return r != EVICTOR_HAS_NO_THREAD;
 }
 
 /* A disk is emptied before it leaves the registry.  A client that opens the
@@ -365,4 +423,17 @@ disk_put (struct disk *d)
 {
   while (!put (d))
     evictor_empty (d->evictor);
+}
+
+void
+disk_wait_closed (void)
+{
+  lock_take (&registry_lock);
+  while (registry)
+    lock_wait (&registry_lock, &registry_emptied);
+  lock_release (&registry_lock);
+  /* No thread changes these any more. */
+  if (has_last)
+    pthread_join (last, NULL);
+  has_last = false;
 }

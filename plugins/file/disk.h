@@ -26,7 +26,8 @@
 struct disk {
   struct identity id; /* the first field: the registry compares it */
   char *name;         /* for the evictor's messages: of the first client */
-  unsigned refs;      /* guarded by the registry's lock */
+  unsigned refs;      /* guarded by the registry's lock; 0 while its thread
+                       * empties the disk */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   uint32_t magic;        /* of the file system, see <linux/magic.h>; 0 = a block
@@ -56,11 +57,18 @@ struct disk {
  */
 struct disk *disk_get (const struct exported *e);
 
-/* Drop one reference.  Dropping the last one writes back and drops what is left
- * of the disk in the page cache, for which it blocks, and logs an error for
- * which no flush has failed.
+/* Drop one reference.  After the last one, the disk's thread writes back and
+ * drops what is left of the disk in the page cache, logs an error for which no
+ * flush has failed, and frees the disk, unless disk_get finds it before.  Does
+ * not block on the disk: nbdkit may hold the lock of all requests.  If no
+ * thread can be started, the caller does that work, and blocks on the disk.
  */
 void disk_put (struct disk *d);
+
+/* Wait until all disks are freed, and their threads have ended.  Must be called
+ * before nbdkit unloads the plugin.  No connection may be open.
+ */
+void disk_wait_closed (void);
 
 /* Return the size in bytes of the disk that "fd" is open on, or -1 with
  * nbdkit_error called, with "name", and errno set.  Queries the kernel each

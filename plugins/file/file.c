@@ -30,6 +30,7 @@ static void
 file_unload (void)
 {
   connection_free_all ();
+  disk_wait_closed ();
   stats_finish ();
   options_free ();
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A connection that closes as the last one does not wait for writeback any more
-# once another client uses the disk.
+# A connection that closes as the last one waits for nothing: its threads end
+# while the writeback of its data hangs, and nbdkit, also where it serializes all
+# requests, opens the disk for another client.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,36 +14,43 @@ threads ()
   find "/proc/$server/task" -mindepth 1 -maxdepth 1 | wc -l
 }
 
-# is_closing: the threads of the only connection end, except for one.
-is_closing ()
+# is_closed: the threads of the only connection have ended.  The disk's thread
+# is still there.
+is_closed ()
 {
-  [ "$(threads)" -lt $((one - 1)) ]
+  [ "$(threads)" -le $((none + 1)) ]
 }
 
-# is_alone: there are as many threads as with one connection.
-is_alone ()
+# at_once REQUEST...: is answered although the disk hangs.
+at_once ()
 {
-  [ "$(threads)" = "$one" ]
+  ask_for 5 "$@" || fail "no answer: $*"
+  [[ $answer = ok* ]] || fail "$*: $answer"
 }
 
 late_calls
 truncate -s 64M "$tmp/disk"
 for cache in none preserve; do
-  start_nbdkit file "$tmp/disk" "cache=$cache"
-  connections_start "$uri"
-  ask a open
-  hold wait
-  ask a write 0 2M
-  held wait
-  one=$(threads)
-  ask a close
-  eventually 2 is_closing || fail "cache=$cache: it does not close"
-  ask b open
-  ask b write 8M 4K
-  eventually 1 is_alone ||
-    fail "cache=$cache: the first connection waits: $(threads) threads"
-  let_go
-  ask b close
-  client_stop
-  stop_nbdkit
+  for filter in '' --filter=noparallel; do
+    arguments=(file "$tmp/disk" "cache=$cache")
+    [ -z "$filter" ] ||
+      arguments=("$filter" "${arguments[@]}" serialize=all-requests)
+    start_nbdkit "${arguments[@]}"
+    none=$(threads)
+    connections_start "$uri"
+    ask a open
+    hold wait
+    ask a write 0 2M
+    held wait
+    ask a close
+    eventually 2 is_closed ||
+      fail "cache=$cache $filter: the connection waits: $(threads) threads"
+    at_once b open
+    at_once b write 8M 4K
+    at_once b close
+    let_go
+    client_stop
+    empty_soon "$tmp/disk" "cache=$cache $filter"
+    stop_nbdkit
+  done
 done

@@ -17,6 +17,7 @@
 #include <linux/magic.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -312,6 +313,31 @@ static struct counters counters;
 static struct wberr errors;
 static int disk_fd; /* the evictor's */
 
+static sem_t released;
+
+/* A client is always back, so the evictor stays. */
+static bool
+release (void *disk)
+{
+  sem_post (&released);
+  return false;
+}
+
+static void
+close_disk (struct evictor *ev)
+{
+  switch (evictor_close (ev)) {
+  case EVICTOR_CLOSES:
+    sem_wait (&released);
+    break;
+  case EVICTOR_HAS_NO_THREAD:
+    evictor_empty (ev);
+    break;
+  case EVICTOR_IS_CLOSED:
+    break;
+  }
+}
+
 static struct evictor *
 begin_disk (bool preserve)
 {
@@ -323,6 +349,7 @@ begin_disk (bool preserve)
     .counters = &counters,
     .pages = &pages,
     .errors = &errors,
+    .release = release,
   };
 
   memset (&counters, 0, sizeof counters);
@@ -348,7 +375,7 @@ one_disk (long nth, bool preserve)
   until_failure = 0;
   if (ev) {
     no_pauses = true;
-    evictor_empty (ev);
+    close_disk (ev);
     check_pages (ev);
     evictor_free (ev);
     no_pauses = false;
@@ -398,7 +425,7 @@ pages_that_came_in_later_stay (void **state)
   evictor_read_begins (ev, &ours, READ, OTHERS_SIZE);
   assert_false (evictor_read_ends (ev, &ours));
   assert_int_equal (pread (fd, data, sizeof data, READ), sizeof data);
-  evictor_empty (ev);
+  close_disk (ev);
   assert_int_equal (resident (READ, OTHERS_SIZE), OTHERS_SIZE / page);
   evictor_free (ev);
   wberr_free (&errors);
@@ -420,13 +447,13 @@ owners_are_recorded_while_a_window_needs_them (void **state)
   others = &ev->preserve.others;
   write_at (ev, OTHERS, page, 0);
   assert_int_equal (others->bytes, page);
-  evictor_empty (ev);
+  close_disk (ev);
   assert_int_equal (others->bytes, page);
   write_at (ev, OTHERS + 2 * page, page, 0);
   assert_int_equal (others->bytes, page);
   write_at (ev, OTHERS + 3 * page, page, 0);
   assert_int_equal (others->bytes, 2 * page);
-  evictor_empty (ev);
+  close_disk (ev);
   evictor_free (ev);
   wberr_free (&errors);
   assert_int_equal (allocated, 0);
@@ -472,7 +499,7 @@ close_after_error (bool preserve, unsigned left)
 
   assert_non_null (ev);
   write_at (ev, FAILED, 3 * page, EIO);
-  evictor_empty (ev);
+  close_disk (ev);
   assert_int_equal (resident (FAILED, 3 * page), left);
   assert_int_equal (ev->kept.failed.bytes, left * page);
   evictor_free (ev);

@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "evictor_impl.h"
+#include "retry.h"
 
 #define NS_PER_MS UINT64_C (1000000)
 
@@ -143,4 +144,56 @@ emptying_pause_locked (const struct evictor *ev, long least)
     pause = PAUSE_FACTOR * e->attempt_ns;
   room = e->deadline - cost - now; /* the last attempt ends there */
   return (pause < room ? pause : room) / NS_PER_MS;
+}
+
+/* ---- failed ranges ---- */
+
+/* Return whether all failed ranges were written once more, and no error was
+ * recorded since.
+ */
+static bool
+has_retried_locked (const struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return ev->has_retried && ev->retried == wberr_now (ev->config.errors);
+}
+
+bool
+emptying_must_retry_locked (const struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return wberr_unreported (ev->config.errors) && !has_retried_locked (ev);
+}
+
+/* Ranges were written once more: they may be dropped. */
+static void
+release_failed_locked (struct evictor *ev, const struct extent_set *failed)
+{
+  const uint64_t low = failed->v[0].offset;
+  const uint64_t high = extent_end (&failed->v[failed->nr - 1]);
+
+  /* If a client came back and its writes failed, the ranges must stay. */
+  if (has_retried_locked (ev))
+    extent_set_subtract (&ev->kept.failed, failed);
+  touched_add (&ev->touched, low, high - low);
+  ev->active = true;
+}
+
+void
+emptying_retry_locked (struct evictor *ev)
+{
+  struct extent_set failed;
+  bool written;
+
+  lock_assert (&ev->lock);
+  extent_set_init (&failed, MAX_KEPT);
+  written = extent_set_union (&failed, &ev->kept.failed) == 0;
+  ev->has_retried = true;
+  ev->retried = wberr_now (ev->config.errors);
+  evictor_unlock (ev);
+  written = written && failed.nr > 0 && retry_write (ev->fd, &failed);
+  lock_take (&ev->lock);
+  if (written && !ev->config.preserve)
+    release_failed_locked (ev, &failed);
+  extent_set_free (&failed);
 }

@@ -1,5 +1,5 @@
 /* Emptying: attempts to drop all pages that requests have touched, when the
- * disk is idle or closed.
+ * disk is idle or closed, and the retry of failed ranges.
  *
  * Pages may stay because readahead is in flight, for which an attempt some
  * milliseconds later is enough, or because other processes map them, for as
@@ -50,5 +50,16 @@ int64_t emptying_try_locked (struct evictor *ev);
  * there should be none.
  */
 long emptying_pause_locked (const struct evictor *ev, long least);
+
+/* Return true if the failed ranges must be written once more when the last
+ * client has disconnected: no flush has failed for the latest writeback error.
+ */
+bool emptying_must_retry_locked (const struct evictor *ev);
+
+/* Write the failed ranges once more.  If that succeeds, the next attempt to
+ * empty the disk drops them; with preserve they stay.  Blocks on the disk, and
+ * releases the lock.
+ */
+void emptying_retry_locked (struct evictor *ev);
 
 #endif /* FILE_EMPTYING_H */

@@ -47,7 +47,7 @@ empty_idle_locked (struct evictor *ev)
   const bool empty = emptying_try_locked (ev) == 0;
   long pause;
 
-  if (ev->requests != requests || ev->drain)
+  if (ev->requests != requests || ev->closing)
     return false;
   if (empty) {
     set_inactive_locked (ev);
@@ -64,8 +64,8 @@ empty_idle_locked (struct evictor *ev)
   return false;
 }
 
-/* Empty the disk for a closer.  Returns when no page is left, after the time
- * limit, or when a request arrives: that client closes the disk later.
+/* Empty the disk that is being closed.  Returns when no page is left, after the
+ * time limit, or when a request arrives: that client closes the disk later.
  * Releases the lock.
  */
 static void
@@ -86,7 +86,28 @@ drain_locked (struct evictor *ev)
   }
   set_inactive_locked (ev);
   ev->drain = false;
-  pthread_cond_broadcast (&ev->emptied);
+}
+
+/* A closed disk is empty: write failed ranges once more, or release the disk.
+ * Returns true if the evictor is freed.  Otherwise a client is back, or the
+ * disk must be emptied again.  Releases the lock.
+ */
+static bool
+release_locked (struct evictor *ev)
+{
+  if (emptying_must_retry_locked (ev)) {
+    emptying_retry_locked (ev);
+    ev->drain = ev->closing && ev->active;
+    return false;
+  }
+  /* A client that comes back and leaves during the call closes the disk again.
+   */
+  ev->closing = false;
+  evictor_unlock (ev);
+  if (ev->config.release (ev->config.disk))
+    return true;
+  lock_take (&ev->lock);
+  return false;
 }
 
 /* ---- the loop ---- */
@@ -125,6 +146,10 @@ run (void *arg)
       continue;
     if (ev->drain)
       drain_locked (ev);
+    else if (ev->closing) {
+      if (release_locked (ev))
+        return NULL;
+    }
     else if (ev->quiet_ticks >= ev->empty_at)
       rest = empty_idle_locked (ev) && !ev->wake_pending;
     else
@@ -173,9 +198,8 @@ evict_thread_use_locked (struct evictor *ev)
   ev->quiet_ticks = 0;
   ev->empty_at = QUIET_TICKS;
   ev->active = true;
-  if (ev->drain) { /* the closer was not the last client */
-    ev->drain = false;
-    pthread_cond_broadcast (&ev->emptied);
+  if (ev->closing) { /* a client is back */
+    ev->closing = ev->drain = false;
     pthread_cond_signal (&ev->woken);
   }
   if (!start_locked (ev))
@@ -200,14 +224,16 @@ evict_thread_empty_soon_locked (struct evictor *ev)
   ev->empty_at = FLUSHED_TICKS;
 }
 
-void
-evict_thread_drain_locked (struct evictor *ev)
+bool
+evict_thread_close_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  if (!ev->active || ev->drain || !start_locked (ev))
-    return;
-  ev->drain = true;
+  if (!start_locked (ev))
+    return false;
+  ev->closing = true;
+  ev->drain = ev->active;
   evict_thread_wake_locked (ev);
+  return true;
 }
 
 void
@@ -215,7 +241,7 @@ evict_alone_locked (struct evictor *ev, bool drain)
 {
   lock_assert (&ev->lock);
   while (ev->thread_state == REQUEST_RUNS)
-    lock_wait (&ev->lock, &ev->emptied);
+    lock_wait (&ev->lock, &ev->rested);
   if (ev->thread_state != NO_THREAD)
     return;
   ev->thread_state = REQUEST_RUNS;
@@ -224,7 +250,7 @@ evict_alone_locked (struct evictor *ev, bool drain)
   else if (ev->active)
     drain_locked (ev);
   ev->thread_state = NO_THREAD;
-  pthread_cond_broadcast (&ev->emptied);
+  pthread_cond_broadcast (&ev->rested);
 }
 
 void
@@ -234,7 +260,8 @@ evict_thread_stop (struct evictor *ev)
 
   lock_take (&ev->lock);
   ev->stopping = true;
-  has_thread = ev->thread_state != NO_THREAD;
+  has_thread = ev->thread_state != NO_THREAD &&
+               !pthread_equal (ev->thread, pthread_self ());
   evict_thread_wake_locked (ev);
   evictor_unlock (ev);
   if (has_thread)

@@ -18,7 +18,6 @@
 
 #include "clock.h"
 #include "evictor_impl.h"
-#include "retry.h"
 
 /* ---- from beginning to end ---- */
 
@@ -29,7 +28,7 @@ init (struct evictor *ev)
 
   lock_init (&ev->lock);
   pthread_cond_init (&ev->woken, NULL);
-  pthread_cond_init (&ev->emptied, NULL);
+  pthread_cond_init (&ev->rested, NULL);
   pthread_cond_init (&ev->dropped, NULL);
   ring_init (&ev->reads, config->window_size);
   ring_init (&ev->writes, config->window_size);
@@ -86,95 +85,37 @@ evictor_new (int fd, const char *name, const struct evictor_config *config)
   return ev;
 }
 
-/* Return whether all failed ranges were written once more, and no error was
- * recorded since.
- */
 static bool
-has_retried_locked (const struct evictor *ev)
+is_empty_locked (const struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  return ev->has_retried && ev->retried == wberr_now (ev->config.errors);
+  return !ev->active && !emptying_must_retry_locked (ev);
 }
 
-/* Return whether the failed ranges must be written once more when the last
- * client disconnects: no flush has failed for the latest writeback error.
- */
-static bool
-must_retry_locked (const struct evictor *ev)
+enum evictor_close
+evictor_close (struct evictor *ev)
 {
-  return wberr_unreported (ev->config.errors) && !has_retried_locked (ev);
-}
-
-/* Add all that is in a set, which is not empty, to the range to be swept. */
-static void
-touch_all (struct evictor *ev, const struct extent_set *s)
-{
-  const uint64_t low = s->v[0].offset;
-
-  touched_add (&ev->touched, low, extent_end (&s->v[s->nr - 1]) - low);
-}
-
-/* Write the failed ranges once more.  If that succeeds, the next drain drops
- * them; with preserve they stay.
- */
-static void
-retry_failed (struct evictor *ev)
-{
-  struct extent_set failed;
-  bool copied;
-
-  extent_set_init (&failed, MAX_KEPT);
-  lock_take (&ev->lock);
-  copied = extent_set_union (&failed, &ev->kept.failed) == 0;
-  ev->has_retried = true;
-  ev->retried = wberr_now (ev->config.errors);
-  evictor_unlock (ev);
-  if (copied && failed.nr > 0 && retry_write (ev->fd, &failed) &&
-      !ev->config.preserve) {
-    lock_take (&ev->lock);
-    /* If a client came back and its writes failed, the ranges must stay. */
-    if (has_retried_locked (ev))
-      extent_set_subtract (&ev->kept.failed, &failed);
-    touch_all (ev, &failed);
-    evict_thread_use_locked (ev);
-    evictor_unlock (ev);
-  }
-  extent_set_free (&failed);
-}
-
-void
-evictor_begin_empty (struct evictor *ev)
-{
-  lock_take (&ev->lock);
-  evict_thread_drain_locked (ev);
-  evictor_unlock (ev);
-}
-
-/* Drop all pages and wait.  Returns whether the failed ranges must be written
- * once more.
- */
-static bool
-drain (struct evictor *ev)
-{
-  bool retry;
+  enum evictor_close r = EVICTOR_CLOSES;
 
   lock_take (&ev->lock);
-  evict_thread_drain_locked (ev);
-  while (ev->drain)
-    lock_wait (&ev->lock, &ev->emptied);
-  evict_alone_locked (ev, true);
-  retry = must_retry_locked (ev);
+  if (ev->thread_state != THREAD_RUNS && is_empty_locked (ev))
+    r = EVICTOR_IS_CLOSED;
+  else if (!evict_thread_close_locked (ev))
+    r = EVICTOR_HAS_NO_THREAD;
   evictor_unlock (ev);
-  return retry;
+  return r;
 }
 
 void
 evictor_empty (struct evictor *ev)
 {
-  if (!drain (ev))
-    return;
-  retry_failed (ev);
-  drain (ev); /* drops the ranges that were written once more */
+  lock_take (&ev->lock);
+  evict_alone_locked (ev, true);
+  if (emptying_must_retry_locked (ev)) {
+    emptying_retry_locked (ev);
+    evict_alone_locked (ev, true); /* drops the ranges */
+  }
+  evictor_unlock (ev);
 }
 
 bool
@@ -183,7 +124,7 @@ evictor_is_empty (struct evictor *ev)
   bool empty;
 
   lock_take (&ev->lock);
-  empty = !ev->active && !must_retry_locked (ev);
+  empty = is_empty_locked (ev);
   evictor_unlock (ev);
   return empty;
 }
@@ -198,7 +139,7 @@ evictor_free (struct evictor *ev)
   preserve_free (&ev->preserve);
   throttle_free (&ev->throttle);
   pthread_cond_destroy (&ev->dropped);
-  pthread_cond_destroy (&ev->emptied);
+  pthread_cond_destroy (&ev->rested);
   pthread_cond_destroy (&ev->woken);
   lock_destroy (&ev->lock);
   close (ev->fd);

@@ -64,6 +64,12 @@ struct evictor_config {
   /* These two outlive the evictor. */
   const struct pagecache *pages; /* which kernel calls work */
   struct wberr *errors;          /* has its own locks */
+  /* The thread of a disk that was closed calls this without its lock when the
+   * disk is empty.  Returns false if a client is back.  Otherwise the call has
+   * freed the evictor, and its owner must join the thread.
+   */
+  bool (*release) (void *disk);
+  void *disk; /* the argument of release */
 };
 
 /* A write in progress.  Belongs to the request's thread. */
@@ -82,16 +88,25 @@ struct evictor_write {
 struct evictor *evictor_new (int fd, const char *name,
                              const struct evictor_config *config);
 
-/* Ask the thread to write back and drop all that is left.  Does not wait for
- * the disk, so all disks of a server can be emptied at the same time.  Does
- * nothing if no thread can be started.
- */
-void evictor_begin_empty (struct evictor *ev);
+enum evictor_close {
+  EVICTOR_IS_CLOSED,     /* there is nothing to do, and no thread runs */
+  EVICTOR_CLOSES,        /* the thread calls config.release later */
+  EVICTOR_HAS_NO_THREAD, /* none can be started */
+};
 
-/* Write back and drop all that is left.  If no flush has failed for a writeback
- * error, write the failed ranges once more.  Blocks on the disk, and for up to
- * 2 seconds on pages that other processes use.  Other calls may be in progress:
- * a request ends the wait early.
+/* The last client has disconnected.  Unless there is nothing to do, the thread
+ * writes back and drops all that is left, for which it waits for up to 2
+ * seconds for pages that other processes use; if no flush has failed for a
+ * writeback error, it writes the failed ranges once more.  Then it calls
+ * config.release. A request that arrives ends that.
+ *
+ * Does not block.  The caller holds the lock under which config.release finds
+ * out whether a client is back.
+ */
+enum evictor_close evictor_close (struct evictor *ev);
+
+/* If no thread runs, do the thread's work of evictor_close, except
+ * config.release.  Blocks on the disk.  Other calls may be in progress.
  */
 void evictor_empty (struct evictor *ev);
 
@@ -102,7 +117,8 @@ void evictor_empty (struct evictor *ev);
 bool evictor_is_empty (struct evictor *ev);
 
 /* Stop the thread and free the evictor.  The page cache stays as it is.  No
- * other call may be in progress.
+ * other call may be in progress.  The thread itself calls this in
+ * config.release.
  */
 void evictor_free (struct evictor *ev);
 

@@ -85,18 +85,19 @@ struct evictor {
 
   enum thread_state thread_state;
   pthread_t thread;
-  pthread_cond_t woken;   /* wakes the thread: there may be a step to take */
-  pthread_cond_t emptied; /* "drain" was reset, or REQUEST_RUNS ended */
-  bool wake_pending;      /* the thread chooses a step before it waits */
-  bool stopping;          /* the thread must end */
-  bool drain;             /* empty the disk now: it is being closed */
-  bool active;            /* requests have used the disk since it was emptied */
-  bool unswept_reads;     /* reads since the disk was last emptied */
-  uint64_t requests;      /* begins and ends of requests; shows idle time */
-  unsigned quiet_ticks;   /* ticks of the idle timer without a request */
-  unsigned empty_at;      /* quiet ticks at which to empty the disk */
-  bool has_retried;       /* all ranges in "kept" were written once more */
-  wberr_mark retried;     /* latest error when that was done */
+  pthread_cond_t woken;  /* wakes the thread: there may be a step to take */
+  pthread_cond_t rested; /* REQUEST_RUNS has ended */
+  bool wake_pending;     /* the thread chooses a step before it waits */
+  bool stopping;         /* the thread must end */
+  bool closing;          /* no client is left: call config.release */
+  bool drain;            /* empty the disk before that */
+  bool active;           /* requests have used the disk since it was emptied */
+  bool unswept_reads;    /* reads since the disk was last emptied */
+  uint64_t requests;     /* begins and ends of requests; shows idle time */
+  unsigned quiet_ticks;  /* ticks of the idle timer without a request */
+  unsigned empty_at;     /* quiet ticks at which to empty the disk */
+  bool has_retried;      /* all ranges in "kept" were written once more */
+  wberr_mark retried;    /* latest error when that was done */
 
   /* Used without the lock, by the thread alone or by the request that does its
    * work.  Readers that drop a window use the constant fields of wb.
@@ -150,10 +151,10 @@ void evict_thread_wake_locked (struct evictor *ev);
 /* Empty the disk one tick from now, unless a request follows.  For flushes. */
 void evict_thread_empty_soon_locked (struct evictor *ev);
 
-/* Ask the thread to empty the disk now.  Does not block.  Does nothing if the
- * disk is empty or no thread can be started.
+/* Ask the thread to empty the disk now, and then to call config.release.  Does
+ * not block.  Returns false if no thread can be started.
  */
-void evict_thread_drain_locked (struct evictor *ev);
+bool evict_thread_close_locked (struct evictor *ev);
 
 /* If the disk has no thread, do the thread's work: evict all windows, or with
  * "drain" empty the disk.  One request does so at a time, and other requests
@@ -162,7 +163,9 @@ void evict_thread_drain_locked (struct evictor *ev);
  */
 void evict_alone_locked (struct evictor *ev, bool drain);
 
-/* End the thread and join it.  No other call may be in progress. */
+/* End the thread and join it, unless it is the caller.  No other call may be in
+ * progress.
+ */
 void evict_thread_stop (struct evictor *ev);
 
 /* ---- evict_steps.c ---- */
