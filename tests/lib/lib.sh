@@ -454,9 +454,10 @@ mounted ()
     skip "the kernel cannot mount $1"
 }
 
-# fuse_disk [ARGUMENT...]: $tmp/disk is a hole of 64 MiB on FUSE, with the
-# arguments of fuse-writeback.py, until it is unmounted.
-fuse_disk ()
+# fuse_file SERVER [ARGUMENT...]: $tmp/disk is a hole of 64 MiB on FUSE, stored
+# in $tmp/backing, until it is unmounted.  SERVER is a script in lib/, which gets
+# the arguments after the two files; $fuse_server is its process.
+fuse_file ()
 {
   need_root
   need /usr/bin/python3
@@ -465,9 +466,16 @@ fuse_disk ()
   truncate -s 64M "$tmp/backing"
   touch "$tmp/disk"
   mounts+=("$tmp/disk")
-  /usr/bin/python3 "$srcdir/lib/fuse-writeback.py" "$tmp/backing" "$tmp/disk" "$@" &
-  pids+=($!)
+  /usr/bin/python3 "$srcdir/lib/$1" "$tmp/backing" "$tmp/disk" "${@:2}" &
+  fuse_server=$!
+  pids+=("$fuse_server")
   eventually 5 mountpoint -q "$tmp/disk" || fail 'it is not mounted'
+}
+
+# fuse_disk [ARGUMENT...]: fuse_file of fuse-writeback.py.
+fuse_disk ()
+{
+  fuse_file fuse-writeback.py "$@"
   # The kernel ignores the size that the server reports.
   truncate -s 64M "$tmp/disk"
 }
