@@ -7,6 +7,7 @@
  *                       PAGES, begin when the count is at most PAGES for the
  *                       first time; status 2 if it never is
  *   residency -d FILE   write the file back and drop its pages
+ *   residency -n FILE   print how many are dirty or under writeback (Linux 6.5)
  *   residency -m FILE   print a 1 for each page that is cached, a 0 for each
  *                       other page
  *
@@ -58,6 +59,22 @@ print_map (int fd)
   free (vec);
 }
 
+/* See page_count; the second number is of the dirty pages, and the third of the
+ * pages under writeback.
+ */
+static uint64_t
+pages_not_stored (int fd)
+{
+  struct {
+    uint64_t off, len;
+  } range = { 0, 0 };
+  uint64_t stat[5] = { 0 };
+
+  if (syscall (SYS_cachestat, fd, &range, stat, 0) == -1)
+    die ("cachestat");
+  return stat[1] + stat[2];
+}
+
 /* Nanoseconds of a clock that only goes forward. */
 static int64_t
 now (void)
@@ -101,7 +118,7 @@ main (int argc, char *argv[])
   int fd, err, status = EXIT_SUCCESS;
 
   if (argc < 2 || argc > 4 || (argc == 4 && strcmp (how, "-w") != 0)) {
-    fprintf (stderr, "usage: residency [-w | -d | -m] FILE [PAGES]\n");
+    fprintf (stderr, "usage: residency [-w | -d | -m | -n] FILE [PAGES]\n");
     exit (EXIT_FAILURE);
   }
   fd = open (file, O_RDONLY | O_CLOEXEC);
@@ -119,6 +136,8 @@ main (int argc, char *argv[])
   }
   else if (strcmp (how, "-m") == 0)
     print_map (fd);
+  else if (strcmp (how, "-n") == 0)
+    printf ("%" PRIu64 "\n", pages_not_stored (fd));
   else if (strcmp (how, "-w") == 0) {
     if (!watch (fd, argc == 4 ? strtoull (argv[3], NULL, 10) : UINT64_MAX))
       status = 2;
