@@ -72,4 +72,5 @@ client_start "$uri"
 writes "$tmp/overlay/disk"
 [ "$(holes 1M 64K)" = 0 ] || fail "overlayfs: a program's write is a hole"
 client_stop
+kill "$program"
 stop_nbdkit
