@@ -25,6 +25,8 @@ FOLDERS = {
     "preserve": "`cache=preserve` keeps the pages that were there before",
     "errors": "Errors of disks, memory and processes, and crashes: no data is lost "
               "silently",
+    "field": "Situations from the field, in which the plugin is nowhere worse than the stock "
+             "plugin",
     "tools": "Statistics, logs, completion, documents and the scripts in `scripts/`",
     "ship": "Installation, packages, versions and first use",
     "cluster": "The examples for Kubernetes and Slurm, and `scripts/test-cluster`",

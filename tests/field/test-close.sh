@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# A close delays no client of another export and not the end of the server, and
+# it leaves the pages of a file alone that no request has used.
+#
+# The disk is emptied while its writeback cannot proceed: the disk is an ext4 on
+# a loop device on FUSE, whose server answers no write until the test lets it.
+#
+#   test-close.sh [CASE...]    of the functions case_* (all)
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+need losetup mkfs.ext4 nbdcopy nbdinfo
+
+# fails MESSAGE: after the blocked writes may proceed.
+fails ()
+{
+  touch "$tmp/gate"
+  fail "$@"
+}
+
+# number WHAT: of these requests to the disk.
+number ()
+{
+  [[ $(<"$tmp/counts") =~ $1=([0-9]+) ]]
+  echo "${BASH_REMATCH[1]}"
+}
+
+has_more_writes ()
+{
+  [ "$(number writes)" -gt "$1" ]
+}
+
+# blocked_disk: $tmp/dir/a is on the disk, and $tmp/dir/b is not.
+blocked_disk ()
+{
+  touch "$tmp/gate"
+  fuse_file fuse-plain.py "$tmp/counts" "gate=$tmp/gate"
+  under_pids+=("$fuse_server")
+  mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 -O ^has_journal "$tmp/disk" ||
+    fail mkfs
+  mkdir "$tmp/mounted" "$tmp/dir"
+  mounts+=("$tmp/mounted")
+  mount -o loop "$tmp/disk" "$tmp/mounted" || fail mount
+  # Its blocks are allocated, so that a write changes no metadata.
+  random_file "$tmp/mounted/a" 4M
+  sync "$tmp/mounted/a"
+  ln -s ../mounted/a "$tmp/dir/a"
+  head -c 1M /dev/zero >"$tmp/dir/b"
+}
+
+# With a filter that serializes all requests, close is called as one of them.
+case_serialized ()
+{
+  local before i
+
+  blocked_disk
+  random_file "$tmp/src" 1M
+  start_nbdkit --filter=noparallel file serialize=all-requests "dir=$tmp/dir" \
+    cache=none
+  client_start "nbd+unix:///b?socket=$tmp/sock"
+  ask read 0 4096
+  rm "$tmp/gate"
+  before=$(number writes)
+  # Without a flush.
+  limited nbdcopy "$tmp/src" "nbd+unix:///a?socket=$tmp/sock" ||
+    fails 'a copy to a failed'
+  eventually 5 has_more_writes "$before" || fails 'a is not written back'
+  for i in {1..10}; do
+    ask_for 10 read $((i * 65536)) 4096 ||
+      fails "read $i of b is not answered while a is written back"
+    [[ $answer = ok* ]] || fails "read $i of b: $answer"
+    sleep 0.1
+  done
+  [ ! -e "$tmp/gate" ] || fail 'the writes were not blocked'
+  touch "$tmp/gate"
+  empty_soon "$tmp/mounted/a" 'when the writes were let go'
+  client_stop
+  stop_nbdkit
+  empty_now "$tmp/mounted/a" 'after the server has ended'
+  cmp -n 1M "$tmp/src" "$tmp/mounted/a" >&2 || fail 'the data is not in a'
+  umount "$tmp/mounted"
+  umount "$tmp/disk"
+}
+
+# maps FILE: in a process of its own, $neighbour, which uses all pages.
+maps ()
+{
+  rm -f "$tmp/mapped"
+  /usr/bin/python3 -c '
+import mmap, signal, sys
+with open(sys.argv[1], "rb") as f:
+    m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+sum(m[::4096])
+open(sys.argv[2], "w").close()
+signal.pause()' "$1" "$tmp/mapped" &
+  neighbour=$!
+  pids+=("$neighbour")
+  eventually 20 test -e "$tmp/mapped" || fail 'nobody maps the file'
+}
+
+unmaps ()
+{
+  kill "$neighbour"
+  wait "$neighbour" || :
+}
+
+case_terminated ()
+{
+  random_file "$tmp/image" 64M
+  drop "$tmp/image"
+  maps "$tmp/image"
+  start_nbdkit file "$tmp/image" cache=none
+  client_start "$uri"
+  ask write 0 64K
+  ask read 0 64K
+  kill "$server"
+  client_stop
+  has_ended
+  unmaps
+}
+
+# inspect [OPTION]: a client that makes no request.
+inspect ()
+{
+  # shellcheck disable=SC2016
+  limited "$NBDKIT" "$@" -U - file "$tmp/image" cache=none \
+    --run 'nbdinfo --size "$uri"' >"$tmp/size" 2>"$tmp/said" ||
+    fail "nbdinfo: $(<"$tmp/said")"
+}
+
+# keeps WHAT [OPTION]: "residency OPTION" of the file does not fall.  The
+# kernel writes dirty pages back at times of its own, which is why 1 of 3 tries
+# is enough.
+keeps ()
+{
+  local before after option
+
+  for option in '' -r; do
+    for _ in 1 2 3; do
+      prepare
+      before=$("$builddir/lib/residency" "${@:2}" "$tmp/image")
+      inspect ${option:+"$option"}
+      after=$("$builddir/lib/residency" "${@:2}" "$tmp/image")
+      [ "$before" -gt 8000 ] || continue
+      [ $((after * 10)) -lt $((before * 9)) ] || continue 2
+    done
+    fail "nbdinfo${option:+ with -r}: of $before $1 pages, $after are left"
+  done
+}
+
+case_untouched ()
+{
+  # Another program has just written.  A file that is replaced would be written
+  # back at once by ext4.
+  head -c 64M /dev/zero >"$tmp/image"
+  prepare () {
+    dd if=/dev/zero of="$tmp/image" bs=1M count=64 conv=notrunc status=none
+  }
+  [ "$(prepare && "$builddir/lib/residency" -n "$tmp/image")" -gt 8000 ] ||
+    skip 'the kernel does not count the dirty pages of a file'
+  keeps dirty -n
+
+  # Another program has read.
+  prepare () { cat "$tmp/image" >/dev/null; }
+  sync "$tmp/image"
+  keeps resident
+
+  prepare () { :; }
+  maps "$tmp/image"
+  keeps mapped
+  unmaps
+}
+
+[ $# -gt 0 ] || set -- serialized terminated untouched
+for name; do "case_$name"; done

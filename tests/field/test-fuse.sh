@@ -1,0 +1,299 @@
+#!/usr/bin/env bash
+# On FUSE without the kernel's writeback cache, no copy needs an fsync that its
+# client did not ask for, and neither a server without a working fsync nor one
+# that is interrupted makes a copy fail that the stock plugin completes.
+#
+#   test-fuse.sh [CASE...]    of the functions case_* (all)
+#
+# No page of such a file is ever dirty, so none has to stay.  A file that cannot
+# be opened for writing is served read-only.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need nbdcopy nbdinfo cmp
+
+# plain [OPTION=VALUE...]: a disk, see fuse-plain.py.
+plain ()
+{
+  rm -f "$tmp/counts"
+  fuse_file fuse-plain.py "$tmp/counts" "$@"
+}
+
+# number WHAT: of these requests.
+number ()
+{
+  local counts='writes=0 fsyncs=0 interrupted=0'
+
+  [ ! -e "$tmp/counts" ] || counts=$(<"$tmp/counts")
+  [[ $counts =~ $1=([0-9]+) ]]
+  echo "${BASH_REMATCH[1]}"
+}
+
+serve_it ()
+{
+  start_nbdkit file "$tmp/disk" cache=none
+}
+
+# copy [OPTION...]: with nbdcopy, whose status is $copied.
+copy ()
+{
+  copied=0
+  limited nbdcopy "$@" "$tmp/src" "$uri" 2>"$tmp/said" || copied=$?
+}
+
+is_stored ()
+{
+  cmp -n "$(stat -c %s "$tmp/src")" "$tmp/src" "$tmp/backing" >&2 ||
+    fail "$1: the data is not stored"
+}
+
+# leaves AT-MOST: pages, soon.
+leaves ()
+{
+  [ "$(resident "$tmp/disk")" -le "$1" ]
+}
+
+end ()
+{
+  stop_nbdkit
+  umount "$tmp/disk"
+  eventually 5 gone "$fuse_server" || fail 'the FUSE server does not end'
+}
+
+case_no_fsync ()
+{
+  plain
+  serve_it
+  copy
+  [ "$copied" = 0 ] || fail "a copy without --flush failed: $(<"$tmp/said")"
+  is_stored 'a copy without --flush'
+  empty_soon "$tmp/disk" 'after a copy without --flush'
+  [ ! -s "$tmp/log" ] || fail 'a copy without --flush: there is a log'
+  end
+  [ "$(number fsyncs)" -le 2 ] ||
+    fail "$(number fsyncs) fsyncs of a copy without --flush," \
+      "with $(number writes) writes"
+}
+
+# Each fsync is slow, as on a distributed file system.  One flush makes one.
+case_one_fsync ()
+{
+  plain fsync_ms=100
+  serve_it
+  copy --flush
+  [ "$copied" = 0 ] || fail "a copy with --flush failed: $(<"$tmp/said")"
+  empty_soon "$tmp/disk" 'after a copy with --flush'
+  end
+  [[ $(number fsyncs) = [1-4] ]] ||
+    fail "$(number fsyncs) fsyncs of a copy with --flush"
+}
+
+case_fsync_refused ()
+{
+  local err lines
+
+  for err in EIO EINVAL EOPNOTSUPP EROFS EBADF; do
+    plain "fsync=$err"
+    serve_it
+    copy
+    [ "$copied" = 0 ] ||
+      fail "fsync: $err: a copy without --flush failed: $(<"$tmp/said")"
+    is_stored "fsync: $err"
+    eventually "$patience" leaves 512 ||
+      fail "fsync: $err: $(resident "$tmp/disk") pages are cached"
+    empty_soon "$tmp/disk" "fsync: $err, after a copy without --flush"
+    end
+    lines=$(wc -l <"$tmp/log")
+    [ "$lines" -le 1 ] || fail "fsync: $err: $lines lines in the log"
+  done
+}
+
+case_flush_refused ()
+{
+  local err
+
+  for err in EIO EINVAL EOPNOTSUPP EROFS EBADF; do
+    plain "fsync=$err"
+    serve_it
+    copy --flush
+    [ "$copied" != 0 ] || fail "fsync: $err: a copy with --flush succeeded"
+    is_stored "fsync: $err"
+    empty_soon "$tmp/disk" "fsync: $err, after a copy with --flush"
+    end
+  done
+}
+
+# The client has answered: $answer.
+answered ()
+{
+  read -r -t 0.05 answer <&"$answers"
+}
+
+# Stop and continue the server, as docker pause does, until each of the first
+# fsyncs was interrupted.
+case_interrupted ()
+{
+  local times=0
+
+  plain interrupts=3
+  serve_it
+  client_start "$uri"
+  answers=$client_out
+  ask write 0 1M
+  echo flush >&"$client_in"
+  until answered; do
+    times=$((times + 1))
+    [ "$times" -lt 2000 ] || fail "no answer: $(<"$tmp/counts")"
+    kill -STOP "$server"
+    kill -CONT "$server"
+  done
+  [ "$(number interrupted)" -ge 1 ] || fail 'no fsync was interrupted'
+  [[ $answer = ok* ]] ||
+    fail "after $(number interrupted) interrupted fsyncs: flush: $answer"
+  ask save "$tmp/model"
+  cmp -n 1M "$tmp/model" "$tmp/backing" >&2 || fail 'the data is not stored'
+  empty_soon "$tmp/disk" 'after an interrupted flush'
+  client_stop
+  end
+  [ ! -s "$tmp/log" ] || fail 'an interrupted flush: there is a log'
+}
+
+# fails_soon WHAT COUNTED REQUEST...: with an error, before the FUSE server has
+# received 10,000 requests for it.
+fails_soon ()
+{
+  local tries=0
+
+  answers=$client_out
+  echo "${@:3}" >&"$client_in"
+  until answered; do
+    tries=$((tries + 1))
+    if [ "$(number "$2")" -gt 10000 ] || [ "$tries" -gt 1200 ]; then
+      tries=$(number "$2")
+      kill -KILL "$fuse_server"     # which ends the request
+      fail "$1: no answer after $tries $2"
+    fi
+  done
+  [ "$(number "$2")" -le 10000 ] || fail "$1: $(number "$2") $2"
+  [[ $answer = error* ]] || fail "$1: $3 succeeded"
+}
+
+case_always_interrupted ()
+{
+  plain fsync=EINTR
+  serve_it
+  client_start "$uri"
+  ask write 0 1M
+  fails_soon 'fsync: EINTR' fsyncs flush
+  client_stop
+  empty_soon "$tmp/disk" 'fsync: EINTR, after the client has left'
+  end
+
+  plain write=EINTR
+  serve_it
+  client_start "$uri"
+  fails_soon 'write: EINTR' writes write 0 1M
+  client_stop
+  end
+}
+
+# served_read_only ERRNO TEXT: a file that cannot be opened for writing.
+served_read_only ()
+{
+  local status=0
+
+  plain "open=$1"
+  cp "$tmp/src" "$tmp/backing"
+  truncate -s 64M "$tmp/backing"
+  start_nbdkit -v file "$tmp/disk" cache=none
+  limited nbdinfo --is read-only "$uri" >/dev/null 2>&1 || status=$?
+  [ "$status" = 0 ] ||
+    fail "open: $1: not served read-only: $(grep -m 1 error: "$tmp/log")"
+  limited nbdcopy "$uri" "$tmp/out"
+  same "$tmp/backing" "$tmp/out"
+  grep -q "debug: .*$2" "$tmp/log" || fail "open: $1: '$2' is not in the log"
+  client_start "$uri"
+  ask_any flush
+  [[ $answer = ok* || $answer = 'error EINVAL'* ]] ||
+    fail "open: $1: flush: $answer"
+  client_stop
+  end
+}
+
+case_read_only ()
+{
+  local err
+
+  served_read_only EINVAL 'Invalid argument'
+  served_read_only EOPNOTSUPP 'Operation not supported'
+  served_read_only EIO 'Input/output error'
+  served_read_only EBUSY 'Device or resource busy'
+  served_read_only ENXIO 'No such device or address'
+  served_read_only EROFS 'Read-only file system'
+  served_read_only ENOSPC 'No space left on device'
+  served_read_only EACCES 'Permission denied'
+
+  # A shortage that passes must not make a disk read-only.
+  for err in EMFILE ENFILE ENOMEM; do
+    plain "open=$err"
+    serve_it
+    ! limited nbdinfo --size "$uri" >/dev/null 2>&1 ||
+      fail "open: $err: it is served"
+    end
+  done
+}
+
+# A FUSE server whose SEEK_DATA and SEEK_HOLE return the offset that they got.
+case_seek ()
+{
+  plain lseek=same
+  cp "$tmp/src" "$tmp/backing"
+  truncate -s 64M "$tmp/backing"
+  serve_it
+  limited nbdcopy "$uri" "$tmp/out" || fail 'lseek: a copy failed'
+  same "$tmp/backing" "$tmp/out"
+  empty_soon "$tmp/disk" 'lseek: after a copy'
+  end
+}
+
+writeback_stored ()
+{
+  cmp -s -n 8M "$tmp/model" "$tmp/backing"
+}
+
+# With the writeback cache pages are dirty, so fsync is needed.
+case_writeback_cache ()
+{
+  # shellcheck disable=SC2119
+  fuse_disk
+  serve_it
+  client_start "$uri"
+  ask write 0 8M
+  ask save "$tmp/model"
+  eventually "$patience" writeback_stored ||
+    fail 'with the writeback cache, idle: the data is not stored'
+  empty_soon "$tmp/disk" 'with the writeback cache, idle'
+  client_stop
+  end
+
+  # Pages whose writeback failed stay while a client is connected.
+  fuse_disk "$tmp/refuse" ENOSPC
+  serve_it
+  client_start "$uri"
+  touch "$tmp/refuse"
+  ask write 0 1M
+  ask_any flush
+  [[ $answer = error* ]] || fail 'with the writeback cache: no flush failed'
+  rm "$tmp/refuse"
+  ask read 0 1M
+  client_stop
+  end
+}
+
+random_file "$tmp/src" 32M
+[ $# -gt 0 ] || set -- no_fsync one_fsync fsync_refused flush_refused \
+  interrupted always_interrupted read_only seek writeback_cache
+for name; do "case_$name"; done
