@@ -48,6 +48,7 @@ blocked_disk ()
   # Its blocks are allocated, so that a write changes no metadata.
   random_file "$tmp/mounted/a" 4M
   sync "$tmp/mounted/a"
+  drop "$tmp/mounted/a"
   ln -s ../mounted/a "$tmp/dir/a"
   head -c 1M /dev/zero >"$tmp/dir/b"
 }

@@ -26,6 +26,7 @@ most_with ()
   watch_start "$disk"
   limited /usr/bin/python3 - "$tmp/sock" "$1" <<'PYTHON'
 import sys
+import time
 import nbd
 
 idle = []
@@ -35,6 +36,7 @@ for i in range(int(sys.argv[2]) + 1):
     h.pread(512, 0)
     idle.append(h)
 active = idle.pop()
+time.sleep(2.5)     # a connection counts as a reader for a second
 for i in range(256):
     active.pread(131072, i << 21)
     active.pread(131072, (i << 21) + 131072)

@@ -52,7 +52,7 @@ under=("$builddir/lib/without-cachestat")
 measure mincore
 
 # A server that cannot map much.
-limit=(prlimit --as=$((1 << 30)))
+limit=(prlimit --as=$((3 << 29)))
 if "${limit[@]}" "$NBDKIT" --swap -U - null --run true 2>"$tmp/said"; then
   under=("${limit[@]}" "$builddir/lib/without-cachestat")
   measure 'mincore, limited address space'
