@@ -27,8 +27,6 @@ enum cache_mode {
   CACHE_PRESERVE, /* leave what was in the page cache before */
 };
 
-enum stats_format { STATS_TEXT, STATS_JSON, STATS_OPENMETRICS };
-
 struct options {
   enum source source;
   char *name; /* for messages and statistics: as given, absolute, or "fd 7" */
@@ -41,7 +39,6 @@ struct options {
   uint64_t cache_window_size; /* bytes, a multiple of 64 KiB */
   uint64_t cache_limit;       /* bytes, of all disks together */
   char *stats;                /* file for statistics, "-", or NULL */
-  int stats_format;           /* enum stats_format */
   int stats_interval; /* seconds from one time to the next, 0 = no interval */
 };
 

@@ -31,8 +31,7 @@ const char options_help[] =
   "cache-window-size=SIZE     Size of a window (default 2M).\n"
   "cache-limit=SIZE           Page cache of all disks together (default "
   "128M).\n"
-  "stats=FILE                 Write statistics of each disk at the start, at\n"
-  "                           the end, and on SIGUSR1 (\"-\": to the log).\n"
-  "stats-format=text|json|openmetrics\n"
-  "                           Their format (default text).\n"
+  "stats=FILE                 Write statistics of each disk as JSON at the\n"
+  "                           start, at the end, and on SIGUSR1 (\"-\": to\n"
+  "                           the log).\n"
   "stats-interval=SECONDS     Also write them every SECONDS seconds.";

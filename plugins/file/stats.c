@@ -10,9 +10,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +28,15 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "eviction/clock.h"
 #include "escape.h"
 #include "options.h"
 #include "stats.h"
 #include "eviction/thread.h"
 
-/* Constant after stats_start. */
-static bool started, listening;
+/* The beginning of a file shows that it may be replaced. */
+#define HEAD "{\"statistics\": \"nbdkit-file-plugin\""
+
+static bool started; /* constant after stats_start */
 static pthread_t thread;
 
 static sem_t requested; /* posted by the handler, and to end the thread */
@@ -44,127 +48,163 @@ static atomic_bool finishing;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic (struct stats *) all;
 
+#define AT(field) offsetof (struct stats, field)
+
+/* What is written of each disk, in this order.  The manual page explains each
+ * key, and metrics.jq makes a metric of it.
+ */
+static const struct row {
+  const char *key;
+  size_t offset; /* of the counter in struct stats */
+} rows[] = {
+  { "reads", AT (requests[STATS_READ]) },
+  { "read_bytes", AT (bytes[STATS_READ]) },
+  { "writes", AT (requests[STATS_WRITE]) },
+  { "written_bytes", AT (bytes[STATS_WRITE]) },
+  { "flushes", AT (requests[STATS_FLUSH]) },
+  { "zeroes", AT (requests[STATS_ZERO]) },
+  { "zeroed_bytes", AT (bytes[STATS_ZERO]) },
+  { "trims", AT (requests[STATS_TRIM]) },
+  { "trimmed_bytes", AT (bytes[STATS_TRIM]) },
+  { "prefetches", AT (requests[STATS_PREFETCH]) },
+  { "prefetched_bytes", AT (bytes[STATS_PREFETCH]) },
+  { "block_status", AT (requests[STATS_BLOCK_STATUS]) },
+  { "windows", AT (counters.nr[STATS_WINDOWS]) },
+  { "window_requests", AT (counters.nr[STATS_WINDOW_REQUESTS]) },
+  { "window_extents", AT (counters.nr[STATS_WINDOW_EXTENTS]) },
+  { "evicted_bytes", AT (counters.nr[STATS_EVICTED_BYTES]) },
+  { "sweeps", AT (counters.nr[STATS_SWEEPS]) },
+  { "writeback_waits", AT (counters.waits[STATS_WRITEBACK_WAITS].nr) },
+  { "writeback_wait_ns", AT (counters.waits[STATS_WRITEBACK_WAITS].ns) },
+  { "held_back", AT (counters.waits[STATS_HELD_BACK].nr) },
+  { "held_back_ns", AT (counters.waits[STATS_HELD_BACK].ns) },
+  { "failed_requests", AT (failed_requests) },
+  { "writeback_errors", AT (counters.nr[STATS_WRITEBACK_ERRORS]) },
+  { "in_flight_bytes", AT (counters.nr[STATS_FLIGHT_LIMIT]) },
+  { "disk_bytes_per_second", AT (counters.nr[STATS_DISK_RATE]) },
+  { "disk_latency_ns", AT (counters.nr[STATS_DISK_LATENCY]) },
+  { "waits_by", AT (counters.calls[STATS_WAITS_BY]) },
+  { "counts_by", AT (counters.calls[STATS_COUNTS_BY]) },
+  { "reads_by", AT (counters.calls[STATS_READS_BY]) },
+};
+
 /* ---- counting ---- */
-
-static void
-free_one (struct stats *s)
-{
-  free (s->name);
-  free (s->label);
-  free (s);
-}
-
-/* Returns NULL without memory. */
-static struct stats *
-new_stats (const char *name)
-{
-  struct stats *s = calloc (1, sizeof *s);
-
-  if (s == NULL)
-    return NULL;
-  s->name = strdup (name);
-  s->label = escape_name (name);
-  if (s->name == NULL || s->label == NULL) {
-    free_one (s);
-    return NULL;
-  }
-  return s;
-}
 
 struct stats *
 stats_of (const char *name)
 {
   _Atomic (struct stats *) *place = &all;
-  struct stats *s;
+  struct stats *s = NULL;
+  char *escaped = options.stats ? escape_name (name) : NULL;
 
-  if (options.stats == NULL)
+  if (escaped == NULL)
     return NULL;
   pthread_mutex_lock (&lock);
-  while ((s = *place) != NULL && strcmp (s->name, name) < 0)
+  while ((s = *place) != NULL && strcmp (s->name, escaped) < 0)
     place = &s->next;
-  if (s == NULL || strcmp (s->name, name) != 0) {
-    s = new_stats (name);
-    if (s) {
-      s->next = *place;
-      *place = s;
-    }
+  if ((s == NULL || strcmp (s->name, escaped) != 0) &&
+      (s = calloc (1, sizeof *s)) != NULL) {
+    s->name = escaped;
+    s->next = *place;
+    *place = s;
+    escaped = NULL;
   }
   pthread_mutex_unlock (&lock);
-  if (s == NULL)
-    nbdkit_debug ("%s: no memory for statistics", name);
+  free (escaped);
   return s;
 }
 
-/* ---- writing ---- */
+/* ---- JSON ---- */
+
+/* Write the disk in one line, which syslog does not break up.  The name has no
+ * control characters and is valid UTF-8.
+ */
+static void
+write_disk (FILE *out, const struct stats *s)
+{
+  const struct row *row;
+  const char *p;
+
+  fputs ("{\"name\": \"", out);
+  for (p = s->name; *p; p++)
+    fprintf (out, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
+  putc ('"', out);
+  for (row = rows; row < rows + sizeof rows / sizeof rows[0]; row++) {
+    const char *at = (const char *) s + row->offset;
+
+    fprintf (out, ", \"%s\": ", row->key);
+    if (row->offset >= AT (counters.calls)) { /* the last of the struct */
+      const char *call = atomic_load ((const _Atomic (const char *) *) at);
+
+      fprintf (out, "\"%s\"", call ? call : "nothing");
+    }
+    else
+      fprintf (out, "%" PRIu64, atomic_load ((const _Atomic uint64_t *) at));
+  }
+  putc ('}', out);
+}
 
 /* Write everything to the stream and close it.  It cannot be a stream in
  * memory: with glibc, ferror and fclose do not report that memory ran out.
  * Returns 0, or -1 with errno set.
  */
 static int
-write_and_close (FILE *out, int buffering)
+write_and_close (FILE *out)
 {
   static char buffer[BUFSIZ]; /* stdio might have no memory for one */
-  int err;
+  const struct stats *s;
+  bool complete;
 
-  setvbuf (out, buffer, buffering, sizeof buffer);
-  stats_format (out, options.stats_format, all);
-  err = fflush (out) == EOF ? errno : ferror (out) ? EIO : 0;
-  if (fclose (out) == EOF && err == 0)
-    err = errno;
-  errno = err;
-  return err ? -1 : 0;
+  setvbuf (out, buffer, _IOLBF, sizeof buffer); /* for write_line */
+  fprintf (out, HEAD ", \"version\": \"%s\", \"cache\": \"%s\", \"disks\": [",
+           PACKAGE_VERSION, cache_mode_name (options.cache));
+  for (s = all; s; s = s->next) {
+    fputs (s == all ? "\n" : ",\n", out);
+    write_disk (out, s);
+  }
+  fputs ("\n]}\n", out);
+  complete = fflush (out) == 0 && !ferror (out);
+  return fclose (out) == 0 && complete ? 0 : -1;
 }
 
-static bool
-is_dev_null (int fd)
+/* ---- to the log ---- */
+
+/* Write a line to where nbdkit's own log goes: to stderr, or to syslog if
+ * nbdkit runs in the background, with stderr on /dev/null.  nbdkit has no level
+ * between debug and error.
+ */
+static ssize_t
+write_line (void *cookie, const char *text, size_t length)
 {
   struct stat st;
 
-  return fstat (fd, &st) == -1 ||
-         (S_ISCHR (st.st_mode) && st.st_rdev == makedev (1, 3));
-}
-
-/* Write to where nbdkit's own log goes: to stderr, or to syslog if nbdkit runs
- * in the background, with stderr on /dev/null.  nbdkit has no level between
- * debug and error.
- */
-static ssize_t
-write_lines (void *cookie, const char *text, size_t length)
-{
-  size_t i, n;
-
-  if (!is_dev_null (STDERR_FILENO))
+  if (fstat (STDERR_FILENO, &st) == 0 && st.st_rdev != makedev (1, 3))
     return fwrite (text, 1, length, stderr);
-  for (i = 0; i < length; i += n + 1) {
-    const char *newline = memchr (text + i, '\n', length - i);
-
-    /* A line longer than the stream's buffer comes in pieces. */
-    n = newline ? (size_t) (newline - text) - i : length - i;
-    syslog (LOG_DAEMON | LOG_INFO, "nbdkit: file: %.*s", (int) n, text + i);
-  }
+  syslog (LOG_DAEMON | LOG_INFO, "nbdkit: file: %.*s", (int) length, text);
   return length;
 }
 
-static int
+static void
 write_log (void)
 {
-  const cookie_io_functions_t functions = { .write = write_lines };
+  const cookie_io_functions_t functions = { .write = write_line };
   FILE *out = fopencookie (NULL, "w", functions);
 
-  if (out && write_and_close (out, _IOLBF) == 0)
-    return 0;
-  nbdkit_error ("stats=-: %m: not all statistics were written to the log");
-  return -1;
+  if (out == NULL || write_and_close (out) == -1)
+    nbdkit_error ("stats=-: %m: not all statistics were written to the log; "
+                  "send SIGUSR1 to write them again");
 }
+
+/* ---- to a file ---- */
 
 /* Check that only statistics are replaced: the file could be a disk.  Sets
  * *old, with a mode of 0 if there is no file.  O_NONBLOCK is for a FIFO.
+ * Returns 0, or -1 with nbdkit_error called.
  */
 static int
 check_old (struct stat *old)
 {
-  char head[STATS_HEAD] = "";
+  char head[sizeof HEAD - 1];
   const char *why = NULL;
   int fd = open (options.stats,
                  O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
@@ -180,8 +220,9 @@ check_old (struct stat *old)
   }
   if (fstat (fd, old) == -1 || !S_ISREG (old->st_mode))
     why = "is not a regular file; use stats=- for the log";
-  else if (old->st_size > 0 && (pread (fd, head, sizeof head - 1, 0) == -1 ||
-                                !stats_is_format (head)))
+  else if (old->st_size > 0 &&
+           (pread (fd, head, sizeof head, 0) != sizeof head ||
+            memcmp (head, HEAD, sizeof head) != 0))
     why = "this file does not contain statistics, so it is not overwritten; "
           "remove it or choose another name";
   if (why)
@@ -190,61 +231,43 @@ check_old (struct stat *old)
   return why ? -1 : 0;
 }
 
-/* Returns 0, or -1 with errno set. */
-static int
-write_part (const char *part, const struct stat *old)
-{
-  FILE *out;
-  int fd;
-
-  unlink (part); /* left by a server that was killed */
-  fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-             old->st_mode ? 0600 : 0666);
-  if (fd == -1)
-    return -1;
-  if (old->st_mode) {
-    if (fchown (fd, old->st_uid, old->st_gid) == -1)
-      nbdkit_debug ("stats=%s: its owner is not kept: %m", options.stats);
-    fchmod (fd, old->st_mode & 0777);
-  }
-  out = fdopen (fd, "w");
-  if (out == NULL) {
-    close (fd);
-    return -1;
-  }
-  return write_and_close (out, _IOFBF);
-}
-
-/* Write a file beside it and rename that, so that a reader sees the old
- * statistics or the new ones, whole.
+/* Write a file beside it, with the same mode and owner, and rename that: a
+ * reader sees the old statistics or the new ones, whole.  Returns 0, or -1 with
+ * nbdkit_error called.
  */
 static int
 replace_file (void)
 {
+  char part[PATH_MAX + 32]; /* a name that is cut is too long for open, too */
   struct stat old;
-  char *part;
-  int r;
+  FILE *out;
+  int fd;
 
   if (check_old (&old) == -1)
     return -1;
-  if (asprintf (&part, "%s.%ld.part", options.stats, (long) getpid ()) == -1) {
-    nbdkit_error ("stats=%s: no memory to write it; the old file stays",
-                  options.stats);
-    return -1;
+  snprintf (part, sizeof part, "%s.%ld.part", options.stats, (long) getpid ());
+  unlink (part); /* left by a server that was killed */
+  fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+             old.st_mode ? 0600 : 0666);
+  if (fd >= 0 && old.st_mode) {
+    if (fchown (fd, old.st_uid, old.st_gid) == -1)
+      nbdkit_debug ("stats=%s: its owner is not kept: %m", options.stats);
+    fchmod (fd, old.st_mode & 0777);
   }
-  r = write_part (part, &old);
-  if (r == 0)
-    r = rename (part, options.stats);
-  if (r == -1) {
-    nbdkit_error (
-      "stats=%s: cannot write %s: %m: the directory must exist, have free "
-      "space, and let nbdkit create files",
-      options.stats, part);
-    unlink (part);
-  }
-  free (part);
-  return r;
+  out = fd >= 0 ? fdopen (fd, "w") : NULL;
+  if (out && write_and_close (out) == 0 && rename (part, options.stats) == 0)
+    return 0;
+  nbdkit_error (
+    "stats=%s: cannot write %s: %m: the directory must exist, have free space, "
+    "and let nbdkit create files",
+    options.stats, part);
+  if (fd >= 0 && out == NULL)
+    close (fd);
+  unlink (part);
+  return -1;
 }
+
+/* ---- from beginning to end ---- */
 
 static bool
 is_log (void)
@@ -252,73 +275,47 @@ is_log (void)
   return strcmp (options.stats, "-") == 0;
 }
 
-static int
-write_all (void)
-{
-  return is_log () ? write_log () : replace_file ();
-}
-
-/* ---- from beginning to end ---- */
-
+/* sem_post leaves errno as it is, as long as it succeeds. */
 static void
 handle_signal (int sig)
 {
-  int err = errno;
-
   sem_post (&requested);
-  errno = err;
 }
 
 int
 stats_open (void)
 {
-  const struct sigaction act = { .sa_handler = handle_signal,
-                                 .sa_flags = SA_RESTART };
-
   if (options.stats == NULL)
     return 0;
   /* Before the thread is started: another process that sees nbdkit's pid file
    * may send the signal earlier, and it would end nbdkit.
    */
   sem_init (&requested, 0, 0);
-  sigaction (SIGUSR1, &act, NULL);
-  /* Write a file once now, so that nbdkit does not start with a wrong name or
-   * directory.
-   */
+  signal (SIGUSR1, handle_signal);
   return is_log () ? 0 : replace_file ();
-}
-
-/* Wait for a signal, or until *next, which is then moved on by the interval. */
-static void
-wait_until_requested (struct timespec *next)
-{
-  if (options.stats_interval == 0)
-    sem_wait (&requested);
-  /* Skip intervals that passed while a file was written. */
-  else if (sem_clockwait (&requested, CLOCK_MONOTONIC, next) == -1 &&
-           errno == ETIMEDOUT)
-    do
-      next->tv_sec += options.stats_interval;
-    while (next->tv_sec < (time_t) (nanoseconds_now () / 1000000000));
-  /* One file answers all signals that came before it. */
-  while (sem_trywait (&requested) == 0)
-    ;
 }
 
 static void *
 write_when_requested (void *arg)
 {
-  struct timespec next;
+  struct timespec end;
+  bool last;
 
   pthread_setname_np (pthread_self (), "statistics");
-  clock_gettime (CLOCK_MONOTONIC, &next);
-  next.tv_sec += options.stats_interval;
-  while (true) {
-    wait_until_requested (&next);
-    if (atomic_load (&finishing))
-      return NULL;
-    write_all ();
-  }
+  do {
+    clock_gettime (CLOCK_MONOTONIC, &end);
+    end.tv_sec += options.stats_interval ? options.stats_interval : INT_MAX / 2;
+    sem_clockwait (&requested, CLOCK_MONOTONIC, &end);
+    /* One file answers all signals that came before it. */
+    while (sem_trywait (&requested) == 0)
+      ;
+    last = atomic_load (&finishing);
+    if (is_log ())
+      write_log ();
+    else
+      replace_file ();
+  } while (!last);
+  return NULL;
 }
 
 int
@@ -328,16 +325,15 @@ stats_start (void)
 
   if (options.stats == NULL)
     return 0;
-  started = true;
   /* Report now if the user of -u may not write it. */
   if (!is_log ())
     replace_file ();
   err = thread_start (&thread, write_when_requested, NULL);
-  listening = err == 0;
-  if (err) {
+  started = err == 0;
+  if (!started) {
     errno = err;
-    nbdkit_error ("stats=%s: cannot start a thread, so it is written only "
-                  "when nbdkit ends: %m",
+    nbdkit_error ("stats=%s: cannot start a thread, so no statistics will be "
+                  "written: %m; allow more threads and start nbdkit again",
                   options.stats);
   }
   return 0;
@@ -352,15 +348,14 @@ stats_finish (void)
 
   if (options.stats)
     signal (SIGUSR1, SIG_IGN);
-  if (listening) {
+  if (started) {
     atomic_store (&finishing, true);
     sem_post (&requested);
     pthread_join (thread, NULL);
   }
-  if (started)
-    write_all ();
   while ((s = all) != NULL) {
     all = s->next;
-    free_one (s);
+    free (s->name);
+    free (s);
   }
 }

@@ -1,5 +1,6 @@
-/* Statistics: counters of each disk, written to a file or the log when nbdkit
- * starts (files only) and ends, on SIGUSR1, and at an interval if there is one.
+/* Statistics: counters of each disk, written as JSON to a file or the log when
+ * nbdkit starts (files only) and ends, on SIGUSR1, and at an interval if there
+ * is one.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -9,13 +10,10 @@
 #define FILE_STATS_H
 
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "eviction/counters.h"
-#include "options.h"
 
 /* Requests of clients.  The bytes of the last two are not counted. */
 enum stats_request {
@@ -29,69 +27,53 @@ enum stats_request {
   STATS_REQUESTS
 };
 
-struct stats_requests {
-  _Atomic uint64_t nr;
-  _Atomic uint64_t bytes; /* requested */
-};
-
-/* Counters of all disks that had this name since the server started. */
+/* Counters of all disks that had this name since the server started.  Any
+ * thread may add to them without a lock.
+ */
 struct stats {
   _Atomic (struct stats *) next; /* by name */
-  char *name;                    /* constant, and so is the label */
-  char *label;                   /* the name, escaped */
-  struct stats_requests requests[STATS_REQUESTS];
-  struct counters counters;
+  char *name;                    /* escaped; constant */
+  _Atomic uint64_t requests[STATS_REQUESTS];
+  _Atomic uint64_t bytes[STATS_REQUESTS]; /* requested */
+  _Atomic uint64_t failed_requests;       /* of all kinds */
+  struct counters counters;               /* of the evictor */
 };
 
-/* Begin to write statistics as the options say: on SIGUSR1, at an interval, in
- * stats_finish, and, to a file, now.  A file is always replaced as a whole, by
- * rename(2), and only if it is a regular file that is empty or has statistics
- * in it.  Returns 0, or -1 with nbdkit_error called.
+/* Begin to write statistics as the options say: handle SIGUSR1, and write a
+ * file once now, so that nbdkit does not start with a wrong name or directory.
+ * Must be called once, after the options were checked.  Blocks on writing the
+ * file.  Returns 0, or -1 with nbdkit_error called.
  */
 int stats_open (void);
 
-/* Start to write on SIGUSR1.  Must be called after nbdkit has forked.  Returns
- * 0, also if that is not possible: the log has the reason then.
+/* Start the thread that writes on SIGUSR1 and at the interval.  Must be called
+ * once, after nbdkit has forked and changed its user.  Blocks on writing the
+ * file.  Returns 0, also if there is no thread: the log has the reason then.
  */
 int stats_start (void);
 
-/* Return the statistics of the disk of this name, which live until
- * stats_finish, or NULL if no statistics are wanted or there is no memory for
- * them.
+/* Return the statistics of the disk of this name, which belong to this module
+ * and live until stats_finish.  Returns NULL if no statistics are wanted or
+ * there is no memory for them.  Any thread may call it; it does not wait for
+ * the disk.
  */
 struct stats *stats_of (const char *name);
 
-/* Write statistics a last time, if stats_start was called, and free them. */
+/* Write statistics a last time, if stats_start started the thread, and free
+ * them.  No other thread may use statistics from here on.  Blocks on writing.
+ */
 void stats_finish (void);
 
-/* Count a request of "bytes" bytes. */
+/* Count a request of "bytes" bytes, which failed or did not. */
 static inline void
 stats_add_request (struct stats *s, enum stats_request what, uint32_t bytes,
                    bool failed)
 {
-  counter_add (&s->requests[what].nr, 1);
+  counter_add (&s->requests[what], 1);
   if (bytes > 0)
-    counter_add (&s->requests[what].bytes, bytes);
+    counter_add (&s->bytes[what], bytes);
   if (failed)
-    counters_add (&s->counters, STATS_FAILED_REQUESTS, 1);
+    counter_add (&s->failed_requests, 1);
 }
-
-/* ---- formats, see stats_format.c ---- */
-
-/* The number of bytes at the beginning of a file that show whether the file has
- * statistics.
- */
-#define STATS_HEAD 64
-
-/* Write the statistics of the disks, a list from "first" on, to "out".  The
- * caller checks the stream for errors.  Counters may change in the meantime.
- */
-void stats_format (FILE *out, enum stats_format format,
-                   const struct stats *first);
-
-/* Return whether a file that begins with the string "head" has statistics, in
- * any format.
- */
-bool stats_is_format (const char *head);
 
 #endif /* FILE_STATS_H */

@@ -267,7 +267,7 @@ shows_cache ()
 says_which_plugin ()
 {
   [ "$(head -n 1 "$run/logs-ours-1")" = file_windowed=yes ] &&
-    grep -q 'bytes evicted: ' "$run/logs-ours-1"
+    grep -q '"evicted_bytes": ' "$run/logs-ours-1"
 }
 
 case_import ()

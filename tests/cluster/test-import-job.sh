@@ -43,7 +43,7 @@ qemu-img convert -f raw -O qcow2 "$tmp/raw" "$tmp/in/whole.qcow2"
 import whole.qcow2 || fail 'the import'
 empty_now "$device" 'after the import'
 [ "$(head -n 1 "$tmp/log")" = file_windowed=yes ] || fail 'which plugin it is'
-grep -qF 'bytes evicted: ' "$tmp/log" || fail 'no statistics'
+grep -qF '"evicted_bytes": ' "$tmp/log" || fail 'no statistics'
 cmp "$tmp/raw" "$device" || fail 'the volume differs'
 
 # Until here it may write; from here on the volume must stay as it is.

@@ -32,7 +32,7 @@ plugin=$("$NBDKIT" file --dump-plugin | sed -n 's/^path=//p')
 # serve FOLDER MODE: $job is the server; fails if it does not start.
 serve ()
 {
-  local options=(cache="$2" stats="$1/stats" stats-format=json)
+  local options=(cache="$2" stats="$1/stats")
 
   # So small that windows are evicted all the time.
   [ "$2" = default ] ||
@@ -173,7 +173,7 @@ statistics_of_many ()
   under=(env "LD_PRELOAD=$library" "FAIL_NTH=$tmp/control")
   for ((i = 0; failed > 0; i++)); do
     "$workload" arm "$tmp/control" alloc $never $never
-    start_nbdkit file dir="$tmp/dir" stats="$tmp/stats" stats-format=json
+    start_nbdkit file dir="$tmp/dir" stats="$tmp/stats"
     limited "$builddir/lib/open-close" 100 "${uris[@]}"
     [ "$i" = 0 ] || "$workload" arm "$tmp/control" alloc "$i" "$i"
     stop_nbdkit

@@ -77,7 +77,7 @@ for ring in 2M 128K; do
   new_disk
   drop "$tmp/disk"
   start_nbdkit file "$tmp/disk" cache=preserve cache-window-size=$ring \
-    stats="$tmp/stats" stats-format=json
+    stats="$tmp/stats"
   copies "preserve without cachestat, windows of $ring"
   jq -e '.disks[0] | .evicted_bytes < 4 * (.read_bytes + .written_bytes)' \
     "$tmp/stats" >/dev/null || fail "dropped again and again: $(<"$tmp/stats")"

@@ -12,7 +12,7 @@ need jq
 # fails CACHE: 6 MiB do, and the disk is well again afterwards.
 fails ()
 {
-  fresh_disk 16M "cache=$1" stats="$tmp/stats" stats-format=json
+  fresh_disk 16M "cache=$1" stats="$tmp/stats"
   empty_soon "$mnt/disk" "cache=$1: before it fails"
   disk_says a
   ask write 0 6M

@@ -18,7 +18,7 @@ size=$((256 * 1048576))
 copies_in ()
 {
   drop "$real"
-  start_nbdkit -v file "$disk" cache=none stats="$tmp/stats" stats-format=json
+  start_nbdkit -v file "$disk" cache=none stats="$tmp/stats"
   watched "$real" $((32 * 1048576 + 16 * 262144)) \
     nbdcopy --flush "$tmp/src" "$uri"
   empty_soon "$real" "$1: after copying in, connection closed"

@@ -63,8 +63,7 @@ step("truncate")
 fails("read", lambda h: h.pread(4096, 32768))
 PYTHON
 
-start_nbdkit file "dir=$tmp/dir" cache=none stats="$tmp/stats" \
-  stats-format=json
+start_nbdkit file "dir=$tmp/dir" cache=none stats="$tmp/stats"
 coproc CLIENTS { exec /usr/bin/python3 "$tmp/clients.py" "$tmp/sock"; }
 clients=$CLIENTS_PID
 pids+=("$clients")

@@ -65,9 +65,8 @@ check_sense (void)
   if (options.symlinks != SYMLINKS_FOLLOW && options.source != SOURCE_DIR &&
       options.source != SOURCE_DIRFD)
     broken ("symlinks");
-  if ((options.stats_format != STATS_TEXT || options.stats_interval) &&
-      options.stats == NULL)
-    broken ("stats-format");
+  if (options.stats_interval && options.stats == NULL)
+    broken ("stats-interval");
 }
 
 /* Descriptors that it may close or change are not ours. */

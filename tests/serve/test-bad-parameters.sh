@@ -123,8 +123,7 @@ done
 refused cache-windows 4 cache=none -- \
   "$disk" cache=none cache-windows=4 cache=default
 refused stats second --                 "$disk" stats=- "stats=$tmp/second"
-refused stats-format json -- \
-  "$disk" stats=- stats-format=text stats-format=json
+refused stats-format unknown --          "$disk" stats=- stats-format=json
 
 refused rdelay --filter=delay --        "$disk" rdelay=1
 refused wdelay --filter=delay --        "$disk" wdelay=100ms

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# stats=FILE has the requests, windows, bytes and errors of each disk, as text
-# and JSON.  It is written at the start, on SIGUSR1 and at the end.  The file is
-# replaced as a whole or stays as it was; neither a file that is something else
-# nor the target of a symbolic link is overwritten.
+# stats=FILE has the requests, windows, bytes and errors of each disk, as JSON.
+# It is written at the start, on SIGUSR1, at an interval and at the end.  The
+# file is replaced as a whole or stays as it was; neither a file that is
+# something else nor the target of a symbolic link is overwritten.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,6 +23,11 @@ is ()
   [ "$got" = "$1" ] || fail "$2 is $got, not $1: $(cat "$stats")"
 }
 
+says ()
+{
+  grep -qF -- "$1" "$tmp/log"
+}
+
 has_reads ()
 {
   [ -s "$stats" ] && [ "$(jq '.disks[0].reads' "$stats")" = "$1" ]
@@ -30,7 +35,7 @@ has_reads ()
 
 # 256 sequential writes and one apart: 257 requests, 2 extents, one window.
 truncate -s 64M "$disk"
-start_nbdkit file "$disk" cache=none stats="$stats" stats-format=json
+start_nbdkit file "$disk" cache=none stats="$stats"
 client_start "$uri"
 for i in {0..255}; do ask write $((i * 4096)) 4096; done
 ask write 8388608 4096
@@ -42,13 +47,12 @@ ask trim 25165824 4096       # and reads what that has left there
 kill -USR1 "$server"
 eventually 10 has_reads 2 || fail "nothing on SIGUSR1: $(cat "$stats")"
 is "$disk" .name
-# The manual page explains each key.
-sed -n '/^=head1 STATISTICS/,/^=head1 ERRORS/p' \
-  "$srcdir/../docs/nbdkit-file-plugin.pod" >"$tmp/manual"
-jq -r '.disks[0] | keys[]' "$stats" >"$tmp/keys"
-while read -r key; do
-  grep -q "^=item.*C<$key>" "$tmp/manual" || fail "the manual lacks $key"
-done <"$tmp/keys"
+# The manual page explains these keys, and no others.
+sed -n '/^=head1 STATISTICS/,/^=head1 WRITEBACK/ s/^=item //p' \
+  "$srcdir/../docs/nbdkit-file-plugin.pod" |
+  grep -o 'C<[a-z_]*>' | sed 's/C<//; s/>//' | sort >"$tmp/manual"
+jq -r '.disks[0] | keys[]' "$stats" | sort | diff - "$tmp/manual" >&2 ||
+  fail 'the manual page has other keys'
 is 257 .writes
 is $((257 * 4096)) .written_bytes
 is 257 .window_requests
@@ -74,11 +78,11 @@ ask_any read 8388608 4096
 client_stop
 stop_nbdkit
 is '5 1' '"\(.reads) \(.failed_requests)"'
-jq -e '.statistics == "nbdkit-file-plugin" and .cache == "none"' "$stats" \
-  >/dev/null || fail 'the head of the JSON'
+jq -e --arg version "$("$NBDKIT" file --version | sed -n 's/^file //p')" \
+  'del(.disks) == {statistics: "nbdkit-file-plugin", $version, cache: "none"}' \
+  "$stats" >/dev/null || fail "the head: $(cat "$stats")"
 
-# A shorter text replaces a longer one, whole: a reader keeps the old file.
-[ "$(wc -l <"$stats")" -gt 1 ] || fail 'only one line of JSON'
+# A shorter file replaces a longer one, whole: a reader keeps the old file.
 cp "$stats" "$tmp/old"
 chmod 640 "$stats"
 exec 8<"$stats"
@@ -87,45 +91,88 @@ stop_nbdkit
 cmp - "$tmp/old" <&8 || fail 'it was written in place'
 exec 8<&-
 [ "$(stat -c %a "$stats")" = 640 ] || fail "mode $(stat -c %a "$stats")"
-[ "$(wc -l <"$stats")" = 1 ] || fail "not the head alone: $(cat "$stats")"
-grep -q 'cache=default' "$stats" || fail "which cache= was it?"
+[ "$(jq -c '[.cache, .disks]' "$stats")" = '["default",[]]' ] ||
+  fail "not the head alone: $(cat "$stats")"
 
-# Many disks, sorted, and names of all bytes.
+# Many disks, sorted, and names of all bytes, escaped so that they stay
+# different: the name of one file is the escaped name of another.
 mkdir "$tmp/dir"
-odd=$'b"\\\n\x01\xff\xc3\xa4\xe0\x80\x80\xed\xa0\x80'
-odd_uri=b%22%5C%0A%01%FF%C3%A4%E0%80%80%ED%A0%80
-printf 1 >"$tmp/dir/a"
-printf 1 >"$tmp/dir/$odd"
-start_nbdkit file dir="$tmp/dir" stats="$stats" stats-format=json
-for name in $odd_uri a; do
+odd=$'b"\\\n\x01\xff\xc3\xa4\xe0\x80\x80\e\x7f\xc2\x9b'
+for name in "$odd" $'a\xff' 'a\xff' a; do printf 1 >"$tmp/dir/$name"; done
+start_nbdkit file dir="$tmp/dir" stats="$stats"
+for name in b%22%5C%0A%01%FF%C3%A4%E0%80%80%1B%7F%C2%9B a%FF a%5Cxff a a; do
   limited nbdcopy "nbd+unix:///$name?socket=$tmp/sock" null: ||
     fail "export $name"
 done
 stop_nbdkit
-[ "$(jq -c '[.disks[].name | sub(".*/"; "")]' "$stats")" = \
-  "$(jq -nc '["a", "b\"\\\n\u0001\ufffdä" + 6 * "\ufffd"]')" ] ||
-  fail "names: $(cat "$stats")"
+jq -r '.disks[] | "\(.name | sub(".*/"; "")) \(.read_bytes)"' "$stats" \
+  >"$tmp/names"
+diff - "$tmp/names" >&2 <<'END' || fail "names: $(cat -v "$stats")"
+a 2
+a\\xff 1
+a\xff 1
+b"\\\x0a\x01\xffä\xe0\x80\x80\x1b\x7f\xc2\x9b 1
+END
+! LC_ALL=C grep -q '[[:cntrl:]]' "$stats" || fail 'control characters'
 python3 -c 'import json, sys; json.load(open(sys.argv[1], encoding="utf-8"))' \
   "$stats" || fail 'Python does not read it'
 
-# As text, without characters that a terminal would obey.
-odd=$'e\033]0;x\a\t\x7f\xc2\x9b\xff\\\xc3\xa4'
-printf 1 >"$tmp/dir/$odd"
-start_nbdkit file dir="$tmp/dir" stats="$stats"
-limited nbdcopy \
-  "nbd+unix:///e%1B%5D0%3Bx%07%09%7F%C2%9B%FF%5C%C3%A4?socket=$tmp/sock" null: ||
-  fail 'an export with control characters'
-stop_nbdkit
-grep -qxF "$tmp/dir/"'e\x1b]0;x\x07\x09\x7f\xc2\x9b\xff\\ä' "$stats" ||
-  fail "the name is not escaped: $(cat -v "$stats")"
-
-# No line about kernel calls that were never used.
+# No kernel calls that were never used.
 start_nbdkit -r file "$disk" cache=default stats="$stats"
 limited nbdcopy "$uri" null: || fail 'copying with cache=default'
 stop_nbdkit
-grep -q '^  failed requests: 0, writeback errors: 0$' "$stats" ||
-  fail "text: $(<"$stats")"
-! grep -q ' by ' "$stats" || fail "used kernel calls: $(<"$stats")"
+is 'nothing nothing nothing' '"\(.waits_by) \(.counts_by) \(.reads_by)"'
+
+# The server writes when it starts and then every second.  A reader that has the
+# file open keeps the old statistics.  Mode and owner stay.
+truncate -s 64M "$disk"
+rm "$stats"
+start_nbdkit file "$disk" stats="$stats" stats-interval=1
+jq -e '.disks == []' "$stats" >/dev/null || fail "at the start: $(cat "$stats")"
+chmod 640 "$stats"
+owner=$(stat -c %u:%g "$stats")
+if [ "$(id -u)" = 0 ]; then
+  owner=1:1
+  chown "$owner" "$stats"
+fi
+# As logrotate names the last one, if this is process 1 of a container.
+echo "not statistics" >"$stats.$server"
+exec 8<"$stats"
+client_start "$uri"
+ask read 33554432 4096
+eventually 10 has_reads 1 || fail 'nothing after a second'
+ask read 33554432 4096
+eventually 10 has_reads 2 || fail 'nothing after another'
+[ "$(stat -c %a-%u:%g "$stats")" = "640-$owner" ] ||
+  fail "mode and owner $(stat -c %a-%u:%g "$stats")"
+[ "$(cat "$stats.$server")" = "not statistics" ] || fail 'the wrong file is gone'
+rm "$stats.$server"
+[ "$(jq -c .disks <&8)" = '[]' ] || fail 'the old file was written to'
+exec 8<&-
+
+# SIGUSR1 in between; many times while it is read.
+for ((i = 0; i < 200; i++)); do
+  kill -USR1 "$server"
+  [ "$(tail -n 1 "$stats")" = ']}' ] || fail 'half of the file was read'
+done
+ask read 33554432 4096
+kill -USR1 "$server"
+eventually 10 has_reads 3 || fail 'nothing after many signals'
+# Another file in the place of the statistics is not overwritten.  Not while
+# statistics are being written.
+sleep 0.2
+printf 'not statistics' >"$tmp/text"
+mv "$tmp/text" "$stats"
+ask read 33554432 4096
+kill -USR1 "$server"
+eventually 10 says 'does not contain statistics, so it is not overwritten' ||
+  fail 'nothing about a file that is something else'
+[ "$(cat "$stats")" = 'not statistics' ] || fail 'it was overwritten'
+rm "$stats"
+eventually 10 has_reads 4 || fail 'it does not come back'
+client_stop
+stop_nbdkit
+[ "$(echo "$stats"*)" = "$stats" ] || fail "left: $(echo "$stats"*)"
 
 # The new file cannot be completed: the old one stays, and nothing else.
 for i in {1..40}; do printf 1 >"$tmp/dir/disk$i"; done
@@ -136,13 +183,9 @@ all_exports ()
       fail "export disk$i"
   done
 }
-says ()
-{
-  grep -qF -- "$1" "$tmp/log"
-}
 rm "$stats"
 under=(env --ignore-signal=XFSZ prlimit --fsize=8192)
-start_nbdkit file dir="$tmp/dir" stats="$stats" stats-format=json
+start_nbdkit file dir="$tmp/dir" stats="$stats"
 under=()
 cp "$stats" "$tmp/old"
 all_exports
@@ -158,7 +201,7 @@ if [ "$(id -u)" = 0 ]; then
   mkdir "$tmp/mnt"
   mounts+=("$tmp/mnt")
   mount -t tmpfs -o size=64k none "$tmp/mnt"
-  start_nbdkit file dir="$tmp/dir" stats="$tmp/mnt/stats" stats-format=json
+  start_nbdkit file dir="$tmp/dir" stats="$tmp/mnt/stats"
   cp "$tmp/mnt/stats" "$tmp/old"
   head -c 50K /dev/zero >"$tmp/mnt/fill"
   all_exports
@@ -189,13 +232,60 @@ stop_nbdkit
 [ -L "$stats" ] || fail 'the link was replaced'
 [ ! -s "$tmp/precious" ] || fail 'the target of a link was overwritten'
 
-# In the log.
-start_nbdkit file "$disk" cache=none stats=-
-limited nbdcopy "$uri" null: || fail 'copying'
+# logged FILE: print the last statistics of a log.
+logged ()
+{
+  sed 's/^.*nbdkit: file: //' "$1" | awk '
+    /^{"statistics"/ { text = ""; inside = 1 }
+    inside { text = text $0 "\n" }
+    /^]}$/ { inside = 0 }
+    END { printf "%s", text }'
+}
+
+# In the log, with a line for each disk.
+start_nbdkit file dir="$tmp/dir" cache=none stats=- stats-interval=1
+eventually 10 says '{"statistics": "nbdkit-file-plugin"' || fail 'not in the log'
+all_exports
 stop_nbdkit
-grep -q "^$disk\$" "$tmp/log" || fail 'nothing in the log'
-grep -qE '^  windows: [0-9]+, requests in them: [0-9]+, extents' "$tmp/log" ||
-  fail 'no windows in the log'
+logged "$tmp/log" >"$tmp/json"
+[ "$(jq '.disks | length' "$tmp/json")" = 40 ] || fail "$(cat "$tmp/log")"
+[ "$(grep -c '^{"name": .*},\{0,1\}$' "$tmp/json")" = 40 ] ||
+  fail 'not a line for each disk'
+
+# In syslog, if the server runs in the background.  It gets a /dev of its own,
+# in a namespace of its own, with a socket of a process that listens.
+if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+  python3 - "$tmp/syslog" >"$tmp/messages" 2>&1 <<'END' &
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+while True:
+    print(s.recv(65536).decode().rstrip("\n\0"), flush=True)
+END
+  listener=$!
+  pids+=("$listener")
+  eventually 10 test -S "$tmp/syslog" || fail 'nobody listens'
+  mkdir "$tmp/dev"
+  # shellcheck disable=SC2016
+  unshare -m --propagation private bash -euc '
+    mount --rbind /dev "$1/dev"
+    mount -t tmpfs none /dev
+    touch /dev/null
+    mount --bind "$1/dev/null" /dev/null
+    ln -s /proc/self/fd /dev/fd
+    ln -s "$1/syslog" /dev/log
+    exec "${@:2}"' bash "$tmp" \
+    "$NBDKIT" -U "$tmp/background" -P "$tmp/pid" file "$disk" stats=-
+  eventually 10 test -s "$tmp/pid" || fail 'no server in the background'
+  background=$(<"$tmp/pid")
+  pids+=("$background")
+  limited nbdcopy "nbd+unix:///?socket=$tmp/background" null:
+  kill "$background"
+  eventually 10 grep -q ']}$' "$tmp/messages" || fail 'nothing in syslog'
+  [ "$(logged "$tmp/messages" | jq -r '.disks[].name')" = "$disk" ] ||
+    fail "syslog: $(<"$tmp/messages")"
+  kill "$listener"
+fi
 
 # refused MESSAGE PARAMETER...
 refused ()
@@ -222,5 +312,9 @@ refused 'follows no symbolic link' stats="$stats"
 [ ! -s "$tmp/precious" ] || fail 'the target of a link was overwritten'
 refused 'stats=: the name is empty' stats=
 refused 'was given before' stats=- stats=-
-refused 'stats-format=xml: not one of: text, json' stats=- stats-format=xml
-refused 'stats-format=json: has no effect without stats=FILE' stats-format=json
+for value in 0 -1 86401 1.5 x ''; do
+  refused "stats-interval=$value: must be a number of seconds from 1 to 86400" \
+    stats=- stats-interval="$value"
+done
+refused 'stats-interval=5: has no effect without stats=FILE' stats-interval=5
+refused 'was given before' stats=- stats-interval=5 stats-interval=5

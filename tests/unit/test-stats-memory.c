@@ -232,7 +232,6 @@ make_expected (void **state)
   snprintf (path, sizeof path, "%s/windowed-stats.%ld",
             folder ? folder : "/var/tmp", (long) getpid ());
   options.stats = path;
-  options.stats_format = STATS_JSON;
   in_child (fail_anywhere, 0);
   load (&expected);
   return expected.length > DISKS && is_whole (&expected) ? 0 : -1;

@@ -19,9 +19,8 @@ enum stats_wait {
   STATS_WAITS
 };
 
-/* All other counters.  stats_format.c describes each of them. */
+/* All other counters. */
 enum stats_counter {
-  STATS_FAILED_REQUESTS,
   STATS_WINDOWS,          /* windows taken from a ring to be dropped */
   STATS_WINDOW_REQUESTS,  /* requests added to these windows */
   STATS_WINDOW_EXTENTS,   /* extents in these windows, after merging */
