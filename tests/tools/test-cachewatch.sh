@@ -2,14 +2,15 @@
 # scripts/cachewatch counts the resident and dirty pages of a file or block
 # device, and leaves the page cache as it is.  It counts by cachestat(2) and by
 # mincore(2), live and in lines, and never opens a file for writing.  A file's
-# name cannot control the terminal or forge lines.
+# name cannot control the terminal or forge lines.  --stats prints the
+# statistics of the plugin, from a file or a log.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need jq gnuplot script strace
+need jq gnuplot nbdcopy script strace
 
 watch=$srcdir/../scripts/cachewatch
 page=$(getconf PAGESIZE)
@@ -218,6 +219,54 @@ if [ "$(id -u)" = 0 ]; then
   chmod go-x "$tmp"
 fi
 
+# Statistics for people, with units and without python3-rich.
+mkdir "$tmp/rich"
+echo 'raise ImportError' >"$tmp/rich/__init__.py"
+mkdir "$tmp/dir"
+mebibytes "$tmp/dir/a" 1
+mebibytes "$tmp/dir/"$'b\e' 2
+start_nbdkit file dir="$tmp/dir" cache=none stats="$tmp/stats"
+for name in a b%1B; do
+  limited nbdcopy "nbd+unix:///$name?socket=$tmp/sock" null: ||
+    fail "export $name"
+done
+stop_nbdkit
+PYTHONPATH=$tmp "$watch" --stats "$tmp/stats" >"$tmp/screen" ||
+  fail '--stats, without python3-rich'
+[ "$(grep -c '^[^ ]' "$tmp/screen")" = 2 ] || fail "$(<"$tmp/screen")"
+for line in "^$tmp/dir/a, cache=none\$" "^$tmp/dir/b\\\\x1b, cache=none\$" \
+  '^  read_bytes  *2\.0 MiB$' '^  writeback_wait_ns  *[0-9.]* ms$' \
+  '^  disk_bytes_per_second  *[0-9.<]* MiB/s$' '^  writes  *[0-9]*$' \
+  '^  counts_by  *[a-z]'; do
+  grep -q "$line" "$tmp/screen" || fail "no $line: $(<"$tmp/screen")"
+done
+# Each key of the file.
+jq -r '.disks[0] | keys_unsorted[1:][]' "$tmp/stats" | diff - <(
+  sed -n 's/^  \([a-z_]*\) .*/\1/p' "$tmp/screen" | head -n 29
+) >&2 || fail "not all keys: $(<"$tmp/screen")"
+
+# The last that are complete in a log, between other lines, by standard input.
+{
+  sed 's/^/nbdkit: file: /; s/"reads": [0-9]*/"reads": 1111/' "$tmp/stats"
+  echo 'nbdkit: file: something else'
+  sed 's/^/nbdkit: file: /; s/"reads": [0-9]*/"reads": 2222/
+    2i nbdkit: debug: between' "$tmp/stats"
+  echo 'nbdkit: file: the end'
+} >"$tmp/journal"
+"$watch" --stats - <"$tmp/journal" >"$tmp/screen" || fail '--stats of a log'
+[ "$(grep -c '^  reads  *2,222$' "$tmp/screen")" = 2 ] ||
+  fail "--stats of a log: $(<"$tmp/screen")"
+cat >"$tmp/forged" <<'END'
+{"statistics": "nbdkit-file-plugin", "cache": "none", "disks": [
+{"name": "e\u001b[2J\\x07", "reads": 1}
+]}
+END
+"$watch" --stats "$tmp/forged" | grep -qxF 'e\x1b[2J\x07, cache=none' ||
+  fail 'a forged name reaches the terminal'
+sed -i 2d "$tmp/forged"
+"$watch" --stats "$tmp/forged" | grep -q 'no disk was opened yet' ||
+  fail 'no disks'
+
 # refused MESSAGE ARGUMENT...: one line, soon.
 refused ()
 {
@@ -239,4 +288,10 @@ refused 'count=0' --count 0 "$tmp/file"
 refused 'plot=x.gif' --plot x.gif "$tmp/file"
 refused "there is no folder $tmp/missing" --plot "$tmp/missing/x.svg" "$tmp/file"
 refused 'not allowed with' --json --tsv "$tmp/file"
+refused 'not allowed with' --stats --json "$tmp/stats"
+refused 'not allowed with' --stats --plot "$tmp/x.svg" "$tmp/stats"
+refused 'No such file' --stats "$tmp/missing"
+refused 'no complete statistics' --stats "$tmp/file"
+head -n 2 "$tmp/stats" >"$tmp/half"
+refused 'no complete statistics' --stats "$tmp/half"
 refused 'no FILE to watch'

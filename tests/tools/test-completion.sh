@@ -96,6 +96,7 @@ as_before 'nbdkit memory \e*'
 as_before 'nbdkit memory dis\t'
 
 gives 'nbdkit-cachewatch --inter\t' 'nbdkit-cachewatch --interval'
+gives 'nbdkit-cachewatch --st\td\t' 'nbdkit-cachewatch --stats disk.img'
 gives 'nbdkit-cachewatch --once d\t' 'nbdkit-cachewatch --once disk.img'
 gives 'nbdkit-cachewatch --plot d\t' 'nbdkit-cachewatch --plot disk.img'
 gives 'nbdkit-verify-cache --wh\t' 'nbdkit-verify-cache --which'
