@@ -214,7 +214,6 @@ connection_change_begins (struct connection *c, struct change *change, bool fua)
 {
   watch (c);
   wberr_changing (&c->disk->errors);
-  extent_map_change_begins (&c->disk->map);
   change->begun = wberr_write_begins (&c->errors);
   change->fua = fua;
   if (!fua)
@@ -250,7 +249,6 @@ connection_change_ends (struct connection *c, struct change *change, int r)
   err = errno;
   if (change->fua && change->fua_fd >= 0)
     close (change->fua_fd);
-  extent_map_change_ends (&c->disk->map);
   wberr_write_ends (&c->errors, change->begun);
   errno = err;
   return r;

@@ -25,8 +25,18 @@
 #define STREAM_REGION (1024 * 1024)
 #define STREAM_REGIONS 32
 
+/* The last run of data that block status found and that reaches past its query.
+ * The values of the file are those from before the kernel was queried.
+ */
+struct data_run {
+  uint64_t start, end; /* bytes; end 0: none */
+  int64_t size;        /* of the file */
+  unsigned zeroed;     /* of the disk */
+};
+
 /* Many threads may serve one connection at a time, so all fields are constant
- * or atomic, except "link", which the lock of the list of connections guards.
+ * or atomic, except "link", which the lock of the list of connections guards,
+ * and "run", which the lock of extents.c guards.
  */
 struct connection {
   LIST_ENTRY (connection) link;
@@ -42,6 +52,7 @@ struct connection {
   _Atomic uint64_t last_read; /* the second of its last read, or 0 */
   /* Regions that were read last, counted from 1: each has one slot. */
   _Atomic uint32_t recent[STREAM_REGIONS];
+  struct data_run run;
 };
 
 /* Create a connection to an open export.  The connection owns the export's

@@ -243,7 +243,6 @@ disk_free (struct disk *d)
   if (d->evictor)
     evictor_free (d->evictor);
   wberr_free (&d->errors);
-  extent_map_free (&d->map);
   free (d->name);
   free (d);
 }
@@ -263,7 +262,6 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
   d->id = *id;
   d->magic = magic;
   d->rotational = device_is_rotational (id->dev);
-  extent_map_init (&d->map);
   wberr_init (&d->errors);
   if (e->shared)
     wberr_share (&d->errors);

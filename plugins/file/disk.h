@@ -14,7 +14,6 @@
 
 #include "eviction/evictor.h"
 #include "exports.h"
-#include "extent_map.h"
 #include "identity.h"
 #include "eviction/pagecache.h"
 #include "stats.h"
@@ -41,7 +40,8 @@ struct disk {
    */
   atomic_uint unsupported_methods;
 
-  struct extent_map map;      /* has its own lock and atomics */
+  atomic_uint zeroed; /* zeroes and trims that have ended, see extents.c */
+
   struct pagecache pages;     /* with the clients' descriptors */
   struct pagecache own_pages; /* with the evictor's, which may only be open for
                                * reading: the kernel may show it less */

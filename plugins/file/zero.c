@@ -272,9 +272,12 @@ change (struct connection *c, uint32_t count, uint64_t offset, uint32_t flags,
   const struct request rq = { offset, count, purpose,
                               .fast = flags & NBDKIT_FLAG_FAST_ZERO };
   struct change change;
+  int r;
 
   connection_change_begins (c, &change, flags & NBDKIT_FLAG_FUA);
-  return connection_change_ends (c, &change, carry_out (c, &rq));
+  r = carry_out (c, &rq);
+  atomic_fetch_add (&c->disk->zeroed, 1);
+  return connection_change_ends (c, &change, r);
 }
 
 int

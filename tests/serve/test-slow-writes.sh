@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Block status does not report as a hole what a long write put into preallocated
 # blocks, also if a client asks while the write is in progress.  The test runs
-# on five file systems, of which overlayfs has no system call that could confirm
-# a hole.
+# on five file systems.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
