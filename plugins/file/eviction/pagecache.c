@@ -405,25 +405,3 @@ pagecache_subtract_missing (const struct pagecache *pc, int fd,
   extent_set_free (&missing);
   return r;
 }
-
-bool
-pagecache_is_empty (const struct pagecache *pc, int fd, uint64_t offset,
-                    uint64_t length)
-{
-  return pagecache_count (pc, fd, offset, length) == 0;
-}
-
-bool
-pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length)
-{
-  struct cachestat_counts counts;
-
-  /* mincore reports swapped pages as missing (mincore_page, Linux 6.18), also
-   * those that are swapped out during the query.
-   */
-  if (cachestat (fd, offset, length, &counts) == -1 || counts.evicted > 0)
-    return false;
-  return counts.cached == 0 ||
-         (look_by_mincore (fd, offset, length, NULL) == 0 &&
-          cachestat (fd, offset, length, &counts) == 0 && counts.evicted == 0);
-}

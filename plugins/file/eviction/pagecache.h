@@ -115,9 +115,11 @@ int pagecache_drop (int fd, uint64_t offset, uint64_t length);
 
 /* ---- looking ---- */
 
-/* Return the bytes of a range that are in the page cache, or -1 if they cannot
- * be counted (without cachestat).  Length 0 means to the end of the file.  The
- * time grows with the number of cached folios, not with the file.
+/* Return the bytes of the pages of a range that are in the page cache, or -1 if
+ * they cannot be counted: without cachestat, because mincore reports a folio as
+ * missing while only parts of the folio have been written.  Length 0 means to
+ * the end of the file.  The time grows with the number of cached folios, not
+ * with the file.
  */
 int64_t pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
                          uint64_t length);
@@ -139,21 +141,5 @@ int64_t pagecache_count_most (const struct pagecache *pc, int fd,
  */
 int pagecache_subtract_missing (const struct pagecache *pc, int fd,
                                 struct extent_set *set);
-
-/* Return true if it is certain that no page of a range is in the page cache.
- * Offset and length must be multiples of the page size.  Needs cachestat:
- * mincore reports a folio as missing while only parts of the folio have been
- * written.
- */
-bool pagecache_is_empty (const struct pagecache *pc, int fd, uint64_t offset,
-                         uint64_t length);
-
-/* Return true if it is certain that no page of a range of a file on tmpfs holds
- * data, in memory or in swap.  Allocated blocks have pages there, which hold
- * nothing until they are "up to date"; mincore(2) reports that state.  Takes
- * 150 ns for each allocated page, and nothing where none is allocated (Linux
- * 6.18).
- */
-bool pagecache_is_empty_tmpfs (int fd, uint64_t offset, uint64_t length);
 
 #endif /* FILE_PAGECACHE_H */
