@@ -21,8 +21,7 @@
 
 #include "connection.h"
 #include "options.h"
-#include "eviction/interrupt.h"
-#include "eviction/reopen.h"
+#include "eviction/util.h"
 
 /* All connections.  The lock guards the list. */
 static pthread_mutex_t connections_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,7 +45,7 @@ check_preserve (struct connection *c)
                   "for this file: %m: use cache=none or cache=default",
                   c->name);
   else if ((c->writable || d->magic == BTRFS_SUPER_MAGIC) &&
-           d->own_pages.counts == COUNTS_BY_NOTHING)
+           d->pages.counts == COUNTS_BY_NOTHING)
     nbdkit_error (
       "%s: cache=preserve cannot keep the pages of other processes, as "
       "the kernel does not report to this server which pages are "
@@ -91,8 +90,7 @@ connection_new (const struct exported *e)
     release (c);
     return NULL;
   }
-  wberr_client_init (&c->disk->errors, &c->errors);
-  c->errors.read_only = !c->writable;
+  errors_client_init (&c->disk->errors, &c->errors);
 
   /* With preserve, the few reads through the page cache must not start
    * readahead.
@@ -119,11 +117,10 @@ connection_free (struct connection *c)
   release (c);
 }
 
-/* No lock: no other thread is left. */
 void
 connection_free_all (void)
 {
-  while (!LIST_EMPTY (&connections))
+  while (!LIST_EMPTY (&connections)) /* no other thread is left */
     connection_free (LIST_FIRST (&connections));
 }
 
@@ -171,64 +168,52 @@ static int
 write_chunk (struct connection *c, const char *buf, uint32_t count,
              uint64_t offset)
 {
+  struct errors *errors = &c->disk->errors;
   struct evictor *ev = c->disk->evictor;
+  const errors_mark begun = errors_now (errors);
   struct evictor_write w;
+  bool recorded = true;
   uint32_t done;
   int err;
 
   if (ev)
-    evictor_write_begins (ev, &w, offset, count);
+    recorded = evictor_write_begins (ev, &w, offset, count);
   done = write_fully (c, buf, count, offset);
-  err = errno;
-  if (done < count)
-    nbdkit_error ("%s: writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                  c->name, count, offset);
+  err = done < count ? errno : 0;
+  /* Without memory to record it, the write itself reports its error. */
+  if (!recorded && err == 0)
+    err = errors_sync_fua (errors, errors->per_handle ? c->fd : c->disk->fd,
+                           false, begun);
   if (ev)
     evictor_write_ends (ev, &w, done);
+  if (err == 0)
+    return 0;
   errno = err;
-  return done == count ? 0 : -1;
+  nbdkit_error ("%s: writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
+                c->name, count, offset);
+  return -1;
 }
 
 /* ---- requests that change the disk ---- */
 
-/* Before a call that may report an error. */
-static void
-watch (struct connection *c)
-{
-  if (c->disk->magic != OVERLAYFS_SUPER_MAGIC)
-    wberr_watch (&c->disk->errors, c->fd);
-}
-
-/* The descriptor for the sync of one request with FUA, or -1. */
-static int
-open_for_fua (const struct connection *c)
-{
-  /* A FUSE server may keep pending writes and errors for each open handle. */
-  if (c->disk->errors.shared || c->disk->magic == FUSE_SUPER_MAGIC)
-    return -1;
-  return reopen (c->fd, O_RDONLY);
-}
-
 void
 connection_change_begins (struct connection *c, struct change *change, bool fua)
 {
-  watch (c);
-  wberr_changing (&c->disk->errors);
-  change->begun = wberr_write_begins (&c->errors);
+  atomic_store (&c->disk->changed, true);
+  change->begun = errors_now (&c->disk->errors);
   change->fua = fua;
-  if (!fua)
-    return;
-  change->seen = wberr_seen_now (&c->disk->errors);
-  change->fua_fd = open_for_fua (c);
-  if (change->fua_fd == -1)
-    wberr_take_turns (&c->disk->errors);
+  change->fua_fd = fua && !c->disk->errors.per_handle ? reopen (c->fd, O_RDONLY)
+                                                      : -1;
 }
 
 static int
 sync_fua (struct connection *c, struct change *change)
 {
-  const int err = wberr_sync_fua (&c->disk->errors, &c->errors, change->fua_fd,
-                                  c->fd, &change->seen);
+  struct errors *errors = &c->disk->errors;
+  const int shared = errors->per_handle ? c->fd : c->disk->fd;
+  const bool alone = change->fua_fd >= 0;
+  const int err = errors_sync_fua (errors, alone ? change->fua_fd : shared,
+                                   alone, change->begun);
 
   if (err == 0)
     return 0;
@@ -247,9 +232,9 @@ connection_change_ends (struct connection *c, struct change *change, int r)
   if (change->fua && r == 0)
     r = sync_fua (c, change);
   err = errno;
-  if (change->fua && change->fua_fd >= 0)
+  if (change->fua_fd >= 0)
     close (change->fua_fd);
-  wberr_write_ends (&c->errors, change->begun);
+  errors_change_ends (&c->disk->errors, &c->errors, change->begun);
   errno = err;
   return r;
 }
@@ -281,10 +266,8 @@ connection_flush (struct connection *c)
 {
   struct evictor *ev = c->disk->evictor;
   const uint64_t covered = ev ? evictor_flush_begins (ev) : 0;
-  int err;
-
-  watch (c);
-  err = wberr_flush (&c->disk->errors, &c->errors, c->fd);
+  const int err = errors_flush (&c->disk->errors, &c->errors, c->fd,
+                                !atomic_load (&c->disk->changed));
 
   if (ev)
     evictor_flush_ends (ev, covered);

@@ -15,7 +15,7 @@
 
 #include "eviction/direct.h"
 #include "disk.h"
-#include "eviction/wberr.h"
+#include "eviction/errors.h"
 
 /* The bytes of a region, and the number of regions that a connection records.
  * Up to 16 threads serve the next requests of one stream and overtake each
@@ -48,8 +48,8 @@ struct connection {
   struct stats *stats;  /* of that name, has its own atomics; NULL = none */
   struct disk *disk;    /* holds one reference */
   struct direct direct; /* opened when first needed */
-  struct wberr_client errors; /* reported to this connection */
-  _Atomic uint64_t last_read; /* the second of its last read, or 0 */
+  struct errors_client errors; /* reported to this connection */
+  _Atomic uint64_t read_at;    /* the second in which it read last */
   /* Regions that were read last, counted from 1: each has one slot. */
   _Atomic uint32_t recent[STREAM_REGIONS];
   struct data_run run;
@@ -61,8 +61,8 @@ struct connection {
  */
 struct connection *connection_new (const struct exported *e);
 
-/* Close and free the connection.  Does not block on the disk, unless no thread
- * can be started, see disk_put.
+/* Close and free the connection.  Does not block: the disk's thread empties the
+ * disk after its last connection.
  */
 void connection_free (struct connection *c);
 
@@ -98,10 +98,9 @@ int connection_flush (struct connection *c);
 
 /* A request in progress that changes the disk.  Belongs to its thread. */
 struct change {
-  unsigned begun; /* from wberr_write_begins */
+  errors_mark begun; /* errors recorded before the change */
   bool fua;
-  int fua_fd;             /* opened for this request's sync alone, or -1 */
-  struct wberr_seen seen; /* with "fua": errors recorded before the change */
+  int fua_fd; /* opened for this request's sync alone, or -1 */
 };
 
 /* Call these before and after each request that changes the disk, before the

@@ -26,22 +26,22 @@
 #include "device.h"
 #include "eviction/direct.h"
 #include "disk.h"
-#include "eviction/lock.h"
 #include "options.h"
-#include "eviction/reopen.h"
-#include "unreported.h"
+#include "eviction/util.h"
 
-/* All disks that are open, or still being emptied: a tsearch(3) tree in the
- * order of identity_order.  The lock guards it, the disks' refs, and "last".
- * The lock of a disk's evictor is taken while it is held.
+/* All open disks: a tsearch(3) tree in the order of identity_order.  The lock
+ * guards all of this and the disks' refs.  The lock of an evictor may be taken
+ * while it is held, not the other way round.
  */
-static struct lock registry_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *registry;
-static pthread_cond_t registry_emptied = PTHREAD_COND_INITIALIZER;
+static unsigned nr_disks, nr_kept;
+static pthread_cond_t disk_closed = PTHREAD_COND_INITIALIZER;
+static pthread_t last_thread; /* that freed its disk; to be joined */
+static bool has_last_thread;
 
-/* The thread that has freed its disk last.  It has joined the one before. */
-static pthread_t last;
-static bool has_last;
+/* The most disks without clients that stay open for an unreported error. */
+#define MOST_KEPT 64
 
 int64_t
 disk_size (const struct disk *d, int fd, const char *name)
@@ -132,24 +132,23 @@ has_page_cache (const struct disk *d, int fd)
 
 /* ---- the evictor ---- */
 
-static bool release (void *disk);
-
-/* Open the evictor's descriptor.  Reading is enough to write back and to drop.
+/* Open a description for the evictor and flushes: reading is enough to write
+ * back, to drop and to sync.  An inherited descriptor that cannot be opened
+ * again is shared.
  */
 static int
-open_for_evictor (struct disk *d, int fd)
+open_own (const struct exported *e)
 {
-  int own = reopen (fd, O_RDONLY);
+  int own = reopen (e->fd, O_RDONLY);
 
   if (own >= 0)
     return own;
   /* Without /proc, or without permission. */
   nbdkit_debug ("%s: reopening for eviction: %m: sharing a description",
-                d->name);
-  wberr_share (&d->errors);
-  own = fcntl (fd, F_DUPFD_CLOEXEC, 3);
+                e->name);
+  own = fcntl (e->fd, F_DUPFD_CLOEXEC, 3);
   if (own == -1)
-    nbdkit_error ("%s: no file descriptor for eviction: %m", d->name);
+    nbdkit_error ("%s: no file descriptor for eviction: %m", e->name);
   return own;
 }
 
@@ -177,6 +176,8 @@ cannot_drop (const struct disk *d, int err)
   return options.cache == CACHE_PRESERVE ? -1 : 0;
 }
 
+static bool release (void *arg);
+
 /* Returns 0 or -1, with d->evictor NULL where nothing is evicted. */
 static int
 add_evictor (struct disk *d, const struct exported *e)
@@ -187,62 +188,55 @@ add_evictor (struct disk *d, const struct exported *e)
                            ? "page cache (random reads: O_DIRECT)"
                            : "page cache";
   struct evictor_config config = {
+    .fd = d->fd,
+    .name = d->name,
     .windows = options.cache_windows,
-    .window_size = options.cache_window_size,
+    .ring = options.cache_windows * options.cache_window_size,
     .read_ahead = device_read_ahead (d->id.dev),
     .preserve = options.cache == CACHE_PRESERVE,
     .reads_by = options.cache == CACHE_PRESERVE ? "O_DIRECT" : buffered,
     .counters = stats ? &stats->counters : NULL,
-    .pages = &d->own_pages,
+    .pages = &d->pages,
     .errors = &d->errors,
     .release = release,
     .disk = d,
   };
-  int own, err;
+  int err;
 
-  if (options.cache == CACHE_DEFAULT || !has_page_cache (d, e->fd))
+  if (options.cache == CACHE_DEFAULT || !has_page_cache (d, d->fd))
     return 0;
-  own = open_for_evictor (d, e->fd);
-  if (own == -1)
-    return -1;
-  err = pagecache_probe_drop (own);
-  if (err) {
-    close (own);
+  err = pagecache_probe_drop (d->fd);
+  if (err)
     return cannot_drop (d, err);
-  }
-  pagecache_probe (&d->own_pages, own, d->magic);
-  if (!d->own_pages.by_range)
+  if (!d->pages.by_range)
     nbdkit_debug (
       "%s: sync_file_range is not used here: writeback is waited for "
       "by fdatasync",
       d->name);
-  d->evictor = evictor_new (own, d->name, &config);
-  return d->evictor ? 0 : -1;
+  config.witness = reopen (d->fd, O_RDONLY);
+  d->evictor = evictor_new (&config);
+  if (d->evictor == NULL)
+    return -1;
+  errno = evictor_start (d->evictor);
+  if (errno == 0)
+    return 0;
+  nbdkit_error ("%s: cannot start the disk's thread: %m: raise the limit of "
+                "threads, or use cache=default",
+                d->name);
+  return -1;
 }
 
 /* ---- opening and closing ---- */
 
-/* Log a writeback error for which no flush has failed.  "remembered" says
- * whether the next client's flush fails for it.
- */
 static void
-log_unreported (const struct disk *d, int err, bool remembered)
+disk_free (void *disk)
 {
-  errno = err;
-  nbdkit_error ("%s: the last client disconnected without flushing; an earlier "
-                "write had failed: %m; %s",
-                d->name,
-                remembered ? "the next client's flush will fail"
-                           : "too many such files to fail the next client's "
-                             "flush: check the data");
-}
+  struct disk *d = disk;
 
-static void
-disk_free (struct disk *d)
-{
   if (d->evictor)
     evictor_free (d->evictor);
-  wberr_free (&d->errors);
+  errors_free (&d->errors);
+  close (d->fd);
   free (d->name);
   free (d);
 }
@@ -257,15 +251,19 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
     free (d);
     return NULL;
   }
+  d->fd = open_own (e);
+  if (d->fd == -1) {
+    free (d->name);
+    free (d);
+    return NULL;
+  }
 
   d->refs = 1;
   d->id = *id;
   d->magic = magic;
   d->rotational = device_is_rotational (id->dev);
-  wberr_init (&d->errors);
-  if (e->shared)
-    wberr_share (&d->errors);
-  pagecache_probe (&d->pages, e->fd, magic);
+  pagecache_probe (&d->pages, d->fd, magic);
+  errors_init (&d->errors, d->fd, pagecache_syncs_handles (magic));
   d->direct_is_exact = direct_is_exact (e->fd, magic);
   if (id->is_block)
     probe_block_device (d, e->fd);
@@ -286,15 +284,18 @@ find (const struct identity *id, struct disk *made)
 {
   struct disk **entry, *d;
 
-  lock_take (&registry_lock);
+  pthread_mutex_lock (&registry_lock);
   entry = made ? tsearch (made, &registry, identity_order)
                : tfind (id, &registry, identity_order);
   d = entry ? *entry : NULL;
-  if (d && d != made)
+  if (d && d == made)
+    nr_disks++;
+  else if (d) {
     d->refs++;
-  else if (d)
-    wberr_pending (&d->errors, unreported_take (id));
-  lock_release (&registry_lock);
+    nr_kept -= d->kept;
+    d->kept = false;
+  }
+  pthread_mutex_unlock (&registry_lock);
   return d;
 }
 
@@ -336,102 +337,97 @@ disk_get (const struct exported *e)
   return d;
 }
 
-/* ---- the last close ---- */
-
-/* Take a disk without references out of the registry.  If no flush has failed
- * for a writeback error, returns its errno value, and remembers the error for
- * the next client if there is room for that; otherwise returns 0.
+/* A disk without references has been emptied: remove it from the registry, or
+ * keep it for an error that no flush has reported, which is stored in *err.
+ * Returns false if it is kept.
  */
-static int
-unregister_locked (struct disk *d, bool *remembered)
-{
-  const int err = wberr_unreported (&d->errors);
-
-  lock_assert (&registry_lock);
-  *remembered = err && unreported_add (&d->id, err);
-  tdelete (d, &registry, identity_order);
-  if (registry == NULL)
-    pthread_cond_broadcast (&registry_emptied);
-  return err;
-}
-
-/* Free the disk, unless a client is back.  See evictor.h. */
 static bool
-release (void *disk)
+unregister_locked (struct disk *d, int *err)
 {
-  struct disk *d = disk;
-  bool had_last, remembered;
-  pthread_t previous;
-  int err;
-
-  lock_take (&registry_lock);
-  /* A client may have come, written and left since the disk was emptied. */
-  if (d->refs > 0 || !evictor_is_empty (d->evictor)) {
-    lock_release (&registry_lock);
-    return false;
+  *err = errors_unreported (&d->errors);
+  d->kept = *err && nr_kept < MOST_KEPT;
+  nr_kept += d->kept;
+  if (!d->kept) {
+    tdelete (d, &registry, identity_order);
+    nr_disks--;
   }
-  err = unregister_locked (d, &remembered);
-  previous = last;
-  had_last = has_last;
-  last = pthread_self ();
-  has_last = true;
-  lock_release (&registry_lock);
-
-  if (had_last) /* it has nothing left to do but to free its disk */
-    pthread_join (previous, NULL);
-  if (err)
-    log_unreported (d, err, remembered);
-  disk_free (d);
-  return true;
+  pthread_cond_signal (&disk_closed);
+  return !d->kept;
 }
 
-/* Drop a reference.  Returns false, and keeps the reference, if it is the last
- * one and no thread can empty the disk.
+/* Log such an error.  The disk itself may be gone. */
+static void
+log_unreported (char *name, int err, bool kept)
+{
+  errno = err;
+  if (err)
+    nbdkit_error ("%s: the last client disconnected without flushing; an "
+                  "earlier write had failed: %m; %s",
+                  name ? name : "a disk",
+                  kept ? "the next client's flush will fail"
+                       : "too many such files to fail the next client's "
+                         "flush: check the data");
+  free (name);
+}
+
+/* Called by the disk's thread, see evictor.h.  The thread that ends next joins
+ * this one, which then has little left to do.
  */
 static bool
-put (struct disk *d)
+release (void *arg)
 {
-  enum evictor_close r = EVICTOR_IS_CLOSED;
-  bool is_last, remembered;
+  struct disk *d = arg;
+  pthread_t previous;
+  bool has_previous = false, gone = false;
+  char *name = NULL;
   int err = 0;
 
-  lock_take (&registry_lock);
-  is_last = d->refs == 1;
-  if (is_last && d->evictor)
-    r = evictor_close (d->evictor);
-  if (r != EVICTOR_HAS_NO_THREAD)
-    d->refs--;
-  if (is_last && r == EVICTOR_IS_CLOSED)
-    err = unregister_locked (d, &remembered);
-  lock_release (&registry_lock);
-
-  if (err)
-    log_unreported (d, err, remembered);
-  if (is_last && r == EVICTOR_IS_CLOSED)
+  pthread_mutex_lock (&registry_lock);
+  if (d->refs == 0 && !d->kept && evictor_is_emptied (d->evictor)) {
+    name = strdup (d->name);
+    gone = unregister_locked (d, &err);
+  }
+  if (gone) {
+    previous = last_thread;
+    has_previous = has_last_thread;
+    last_thread = pthread_self ();
+    has_last_thread = true;
+  }
+  pthread_mutex_unlock (&registry_lock);
+  log_unreported (name, err, !gone);
+  if (gone)
     disk_free (d);
-  return r != EVICTOR_HAS_NO_THREAD;
+  if (has_previous)
+    pthread_join (previous, NULL);
+  return gone;
 }
 
-/* A disk is emptied before it leaves the registry.  A client that opens the
- * file in the meantime gets the same disk: another one with an evictor of its
- * own would take pages of the first for another process's, and leave them.
- */
 void
 disk_put (struct disk *d)
 {
-  while (!put (d))
-    evictor_empty (d->evictor);
+  char *name = NULL;
+  bool gone = false;
+  int err = 0;
+
+  pthread_mutex_lock (&registry_lock);
+  if (--d->refs == 0 && !(d->evictor && evictor_close (d->evictor))) {
+    name = strdup (d->name);
+    gone = unregister_locked (d, &err);
+  }
+  pthread_mutex_unlock (&registry_lock);
+  log_unreported (name, err, !gone);
+  if (gone)
+    disk_free (d);
 }
 
 void
-disk_wait_closed (void)
+disk_free_all (void)
 {
-  lock_take (&registry_lock);
-  while (registry)
-    lock_wait (&registry_lock, &registry_emptied);
-  lock_release (&registry_lock);
-  /* No thread changes these any more. */
-  if (has_last)
-    pthread_join (last, NULL);
-  has_last = false;
+  pthread_mutex_lock (&registry_lock);
+  while (nr_disks > nr_kept)
+    pthread_cond_wait (&disk_closed, &registry_lock);
+  pthread_mutex_unlock (&registry_lock);
+  tdestroy (registry, disk_free);
+  if (has_last_thread)
+    pthread_join (last_thread, NULL);
 }

@@ -17,7 +17,7 @@
 #include "identity.h"
 #include "eviction/pagecache.h"
 #include "stats.h"
-#include "eviction/wberr.h"
+#include "eviction/errors.h"
 
 /* All fields are constant once disk_get has returned the disk, except where a
  * comment or an atomic type says otherwise.
@@ -25,8 +25,10 @@
 struct disk {
   struct identity id; /* the first field: the registry compares it */
   char *name;         /* for the evictor's messages: of the first client */
-  unsigned refs;      /* guarded by the registry's lock; 0 while its thread
-                       * empties the disk */
+  unsigned refs;      /* connections; guarded by the registry's lock */
+  bool kept;          /* without connections, for an error; likewise */
+  int fd;             /* a description of its own: of the evictor, and of all
+                       * flushes */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   uint32_t magic;        /* of the file system, see <linux/magic.h>; 0 = a block
@@ -40,15 +42,15 @@ struct disk {
    */
   atomic_uint unsupported_methods;
 
-  atomic_uint zeroed; /* zeroes and trims that have ended, see extents.c */
-
-  struct pagecache pages;     /* with the clients' descriptors */
-  struct pagecache own_pages; /* with the evictor's, which may only be open for
-                               * reading: the kernel may show it less */
-  bool direct_is_exact;       /* O_DIRECT never uses the page cache */
-  atomic_uint direct_leaks;   /* direct reads that brought pages in */
-  struct wberr errors;        /* has its own locks */
-  struct evictor *evictor;    /* has its own lock; NULL = no eviction */
+  atomic_uint zeroed;     /* zeroes and trims that have ended, see extents.c */
+  struct pagecache pages; /* with fd, which is open for reading only: the
+                           * kernel may show less than to a writer */
+  bool direct_is_exact;   /* O_DIRECT never uses the page cache */
+  atomic_uint direct_reads; /* direct reads with cache=none */
+  atomic_uint direct_leaks; /* direct reads that brought pages in */
+  atomic_bool changed;      /* a request has changed the disk */
+  struct errors errors;     /* has its own lock */
+  struct evictor *evictor;  /* has its own lock; NULL = no eviction */
 };
 
 /* Return the disk of an open export, with one more reference.  All connections
@@ -57,18 +59,20 @@ struct disk {
  */
 struct disk *disk_get (const struct exported *e);
 
-/* Drop one reference.  After the last one, the disk's thread writes back and
- * drops what is left of the disk in the page cache, logs an error for which no
- * flush has failed, and frees the disk, unless disk_get finds it before.  Does
- * not block on the disk: nbdkit may hold the lock of all requests.  If no
- * thread can be started, the caller does that work, and blocks on the disk.
+/* Drop one reference.  Does not block.  After the last one the disk's thread
+ * writes back and drops what is left of the disk in the page cache, and frees
+ * the disk.  A client that opens the file in the meantime gets the same disk.
+ *
+ * If no flush has failed for a writeback error, that is logged, and the disk
+ * stays open, up to 64 of them: the first flush of its next client fails.
  */
 void disk_put (struct disk *d);
 
-/* Wait until all disks are freed, and their threads have ended.  Must be called
- * before nbdkit unloads the plugin.  No connection may be open.
+/* Wait until all disks without references are written back and dropped, and
+ * free them.  Must be called before nbdkit unloads the plugin, because it also
+ * ends the threads of the disks.  There may be no connections.
  */
-void disk_wait_closed (void);
+void disk_free_all (void);
 
 /* Return the size in bytes of the disk that "fd" is open on, or -1 with
  * nbdkit_error called, with "name", and errno set.  Queries the kernel each

@@ -28,7 +28,7 @@
 #include "escape.h"
 #include "exports.h"
 #include "options.h"
-#include "eviction/reopen.h"
+#include "eviction/util.h"
 #include "resolve.h"
 
 static bool

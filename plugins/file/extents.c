@@ -105,19 +105,23 @@ knows_holes (const struct connection *c)
   const bool is_overlay = d->magic == OVERLAYFS_SUPER_MAGIC;
   struct fiemap m = { .fm_length = 1 };
 
-  if ((is_overlay || d->magic == BTRFS_SUPER_MAGIC) && wberr_now (&d->errors))
+  if ((is_overlay || d->magic == BTRFS_SUPER_MAGIC) && errors_now (&d->errors))
     return false;
   return !is_overlay || ioctl (c->fd, FS_IOC_FIEMAP, &m) == 0;
 }
 
 /* Data stays in the page cache until it is stored, so the page cache is queried
- * first.
+ * first.  mincore reports a folio as missing while only parts of it have been
+ * written.
  */
 bool
 extents_is_hole (struct connection *c, uint64_t offset, uint64_t count)
 {
-  return c->disk->can_seek_hole && knows_holes (c) &&
-         pagecache_count (&c->disk->pages, c->fd, offset, count) == 0 &&
+  const struct disk *d = c->disk;
+
+  return d->can_seek_hole && knows_holes (c) &&
+         d->pages.counts == COUNTS_BY_CACHESTAT &&
+         pagecache_count (&d->pages, d->fd, offset, count) == 0 &&
          seek (c, offset, SEEK_DATA) >= (int64_t) (offset + count);
 }
 

@@ -30,7 +30,7 @@ static void
 file_unload (void)
 {
   connection_free_all ();
-  disk_wait_closed ();
+  disk_free_all ();
   stats_finish ();
   options_free ();
 }

@@ -17,9 +17,8 @@
 #include <nbdkit-plugin.h>
 
 #include "connection.h"
-#include "eviction/clock.h"
 #include "eviction/direct.h"
-#include "eviction/interrupt.h"
+#include "eviction/util.h"
 #include "options.h"
 
 /* Past the page cache with "direct", else through it.  Returns 0, or -1 with
@@ -74,6 +73,14 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
  */
 #define COMPRESSED_UNIT (128 * 1024)
 
+/* Return whether anything of a range is resident; false if that is not known.
+ */
+static bool
+is_resident (const struct disk *d, uint64_t offset, uint64_t length)
+{
+  return pagecache_count (&d->pages, d->fd, offset, length) > 0;
+}
+
 /* Report that direct reads bring pages in.  The first time, another process may
  * have read the pages at that moment.
  */
@@ -88,9 +95,7 @@ log_leak (struct connection *c)
                   c->name);
 }
 
-/* Read a range and drop the pages that were not resident before, with a window
- * of reads.
- */
+/* Read a range and let the pages be dropped that were not resident before. */
 static int
 read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
                bool direct)
@@ -99,15 +104,18 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   const uint64_t start = offset / unit * unit;
   const uint64_t end = (offset + count + unit - 1) / unit * unit;
   struct evictor *ev = c->disk->evictor;
-  struct extent_set own;
+  const bool looked = evictor_read_begins (ev, start, end - start);
+  const bool may_leak = direct && atomic_load (&c->disk->direct_leaks) < 2 &&
+                        !is_resident (c->disk, start, end - start);
   int r, err;
 
-  evictor_read_begins (ev, &own, start, end - start);
   r = direct ? read_all (c, buf, count, offset, true)
              : read_fully (c, buf, count, offset);
   err = errno;
-  if (evictor_read_ends (ev, &own) && direct)
+  if (may_leak && is_resident (c->disk, start, end - start))
     log_leak (c);
+  if (looked)
+    evictor_read (ev, start, end - start);
   errno = err;
   return r;
 }
@@ -139,7 +147,7 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
   while (count > 0 && r == 0) {
     uint64_t n = count;
 
-    if (!evictor_has_newer (c->disk->evictor, offset, &n))
+    if (!evictor_is_newer (c->disk->evictor, offset, &n))
       r = read_direct (c, buf, n, offset);
     else
       r = read_and_drop (c, buf, n, offset, false);
@@ -157,6 +165,11 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
  * (Linux 6.18, ext4).  A read of a stream needs the kernel's readahead.
  */
 #define MOST_DIRECT (64 * 1024)
+
+/* Reads that bypass the cache are not recorded, so the file's pages are counted
+ * once in this many reads: other processes may have brought pages in.
+ */
+#define READS_PER_COUNT 1024
 
 /* Whether this connection has just read nearby. */
 static bool
@@ -183,30 +196,22 @@ static bool
 read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
   struct disk *d = c->disk;
+  uint64_t n = count;
 
   if (!d->direct_is_exact || count > MOST_DIRECT ||
       options.fadvise == POSIX_FADV_SEQUENTIAL ||
       belongs_to_stream (c, offset, count) ||
       !direct_ready (&c->direct, c->fd) ||
-      evictor_may_have_newer (d->evictor, offset, count) ||
+      evictor_is_newer (d->evictor, offset, &n) || n < count ||
       read_all (c, buf, count, offset, true) == -1)
     return false;
-  evictor_read_past (d->evictor, offset, count);
+  evictor_bypassed (d->evictor, offset, count,
+                    atomic_fetch_add (&d->direct_reads, 1) % READS_PER_COUNT ==
+                      0);
   return true;
 }
 
 /* ---- a request ---- */
-
-/* Count the connection as a reader, once for each second in which it reads. */
-static void
-count_reader (struct connection *c)
-{
-  const uint64_t second = nanoseconds_now () / NS_PER_SECOND;
-
-  if (atomic_load (&c->last_read) != second &&
-      atomic_exchange (&c->last_read, second) != second)
-    evictor_reader (c->disk->evictor, second);
-}
 
 static int
 read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
@@ -236,9 +241,13 @@ connection_read (struct connection *c, void *buf, uint32_t count,
   int r = 0;
 
   if (ev) {
-    count_reader (c);
+    const uint64_t now = nanoseconds_now () / 1000000000;
+
+    if (atomic_exchange (&c->read_at, now) != now)
+      evictor_count_reader (ev, now);
     evictor_reading (ev, all);
   }
+
   while (count > 0 && r == 0) {
     uint32_t n = connection_chunk (c, count, offset);
 

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "eviction/interrupt.h"
+#include "eviction/util.h"
 #include "resolve.h"
 
 /* How often a name is opened with O_NONBLOCK while it is busy. */

@@ -31,7 +31,7 @@
 #include "escape.h"
 #include "options.h"
 #include "stats.h"
-#include "eviction/thread.h"
+#include "eviction/util.h"
 
 /* The beginning of a file shows that it may be replaced. */
 #define HEAD "{\"statistics\": \"nbdkit-file-plugin\""

@@ -28,8 +28,8 @@
 
 #include "extents.h"
 #include "zero.h"
-#include "eviction/interrupt.h"
 #include "eviction/pagecache.h"
+#include "eviction/util.h"
 
 /* to enable: -D file.zero=1 */
 NBDKIT_DLL_PUBLIC int file_debug_zero;
@@ -150,9 +150,9 @@ no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
 
   if (d->magic != BTRFS_SUPER_MAGIC && d->magic != OVERLAYFS_SUPER_MAGIC)
     return true;
-  return pagecache_drop (c->fd, offset, count) == 0 &&
+  return pagecache_drop (d->fd, offset, count) == 0 &&
          d->pages.counts != COUNTS_BY_NOTHING &&
-         pagecache_count (&d->pages, c->fd, offset, count) <= 0;
+         pagecache_count (&d->pages, d->fd, offset, count) <= 0;
 }
 
 enum result { DONE, NOT_DONE, FAILED };
@@ -165,7 +165,7 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
              uint64_t count)
 {
   struct disk *d = c->disk;
-  const wberr_mark begun = wberr_now (&d->errors);
+  const errors_mark begun = errors_now (&d->errors);
   size_t i;
 
   for (i = 0; i < NR_METHODS; i++) {

@@ -138,17 +138,16 @@ copies 'without /proc'
 grep -q 'reopening for eviction: No such file.*sharing a description' \
   "$tmp/log" || fail 'without /proc: the debug log does not say so'
 
-# No thread can be started: each request evicts what it has used.
+# No thread can be started: the client is refused, and told why.
 new_disk
 nobody=4242424
 chown $nobody "$tmp" "$tmp/disk"
 under=(prlimit --nproc=2 setpriv "--reuid=$nobody" --clear-groups)
 start_nbdkit -v -t 1 "$plugin" "$tmp/disk" cache=none cache-windows=3
-connections=1
-copies 'without a thread'
-connections=
-grep -q 'no thread for eviction.*each request evicts' "$tmp/log" ||
-  fail 'without a thread: the debug log does not say so'
+! nbdinfo "$uri" >"$tmp/out" 2>&1 || fail 'without a thread: served'
+grep -q "cannot start the disk's thread" "$tmp/log" ||
+  fail 'without a thread: the log does not say why'
+stop_nbdkit
 chown 0 "$tmp"
 
 # Little memory: whatever fails says so, and what was flushed is there.

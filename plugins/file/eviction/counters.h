@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "clock.h"
+#include "util.h"
 
 /* Waits.  Each has a count and a total time. */
 enum stats_wait {
@@ -25,7 +25,7 @@ enum stats_counter {
   STATS_WINDOW_REQUESTS,  /* requests added to these windows */
   STATS_WINDOW_EXTENTS,   /* extents in these windows, after merging */
   STATS_EVICTED_BYTES,    /* bytes of windows that were dropped */
-  STATS_SWEEPS,           /* sweeps of all that requests touched */
+  STATS_SWEEPS,           /* sweeps of the whole file */
   STATS_WRITEBACK_ERRORS, /* errors that the kernel reported to the evictor */
   /* These are current values, not counts; see flight.h. */
   STATS_FLIGHT_LIMIT,

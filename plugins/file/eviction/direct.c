@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "direct.h"
-#include "reopen.h"
+#include "util.h"
 
 /* The alignment to use if the kernel does not report one. */
 #define USUAL_ALIGN 4096U

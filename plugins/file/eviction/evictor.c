@@ -6,55 +6,25 @@
 
 #include <config.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "clock.h"
 #include "evictor_impl.h"
+
+/* to enable: -D file.evict=1 */
+NBDKIT_DLL_PUBLIC int file_debug_evict;
 
 /* ---- from beginning to end ---- */
 
-static void
-init (struct evictor *ev)
-{
-  const struct evictor_config *config = &ev->config;
-
-  lock_init (&ev->lock);
-  pthread_cond_init (&ev->woken, NULL);
-  pthread_cond_init (&ev->rested, NULL);
-  pthread_cond_init (&ev->dropped, NULL);
-  ring_init (&ev->reads, config->window_size);
-  ring_init (&ev->writes, config->window_size);
-  ev->reads.page_size = ev->writes.page_size = config->pages->unit;
-  kept_init (&ev->kept);
-  preserve_init (&ev->preserve);
-  throttle_init (&ev->throttle, config->windows * config->window_size);
-  flight_init (&ev->flight);
-  sweep_end (&ev->sweep);
-  touched_reset (&ev->touched);
-  ev->bytes_to_count = WINDOWS_PER_COUNT * config->window_size;
-  ev->wb = (struct writeback){
-    .fd = ev->fd,
-    .name = ev->name,
-    .pages = config->pages,
-    .errors = config->errors,
-    .counters = config->counters,
-    .seen = wberr_seen_now (config->errors),
-  };
-}
-
 /* Report in the statistics and the debug log which kernel calls are used. */
 static void
-report_calls (const struct evictor *ev)
+report_calls (const struct evictor_config *config)
 {
-  const struct evictor_config *config = &ev->config;
   const char *waits = pagecache_waits_by (config->pages);
   const char *counts = pagecache_counts_by (config->pages);
 
@@ -62,100 +32,165 @@ report_calls (const struct evictor *ev)
   counters_set_call (config->counters, STATS_COUNTS_BY, counts);
   counters_set_call (config->counters, STATS_READS_BY, config->reads_by);
   if (file_debug_evict)
-    nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", ev->name, waits,
-                  counts ? counts : "nothing", config->reads_by);
+    nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", config->name,
+                  waits, counts ? counts : "nothing", config->reads_by);
 }
 
 struct evictor *
-evictor_new (int fd, const char *name, const struct evictor_config *config)
+evictor_new (const struct evictor_config *config)
 {
   struct evictor *ev = calloc (1, sizeof *ev);
 
-  if (ev == NULL || (ev->name = strdup (name)) == NULL) {
-    nbdkit_error ("%s: no memory for eviction: %m", name);
-    free (ev);
-    close (fd);
-    errno = ENOMEM;
+  if (ev == NULL) {
+    nbdkit_error ("%s: no memory for eviction: %m", config->name);
+    if (config->witness >= 0)
+      close (config->witness);
     return NULL;
   }
-  ev->fd = fd;
   ev->config = *config;
-  init (ev);
-  report_calls (ev);
+  lock_init (&ev->lock);
+  pthread_cond_init (&ev->changed, NULL);
+  pthread_cond_init (&ev->woken, NULL);
+  page_map_init (&ev->map, config->pages->unit,
+                 config->windows < MOST_WINDOWS ? config->windows
+                                                : MOST_WINDOWS);
+  throttle_init (&ev->throttle, config->ring);
+  flight_init (&ev->flight);
+  ev->low = UINT64_MAX;
+  ev->sweep_at = UINT64_MAX;
+  report_calls (config);
   return ev;
-}
-
-static bool
-is_empty_locked (const struct evictor *ev)
-{
-  lock_assert (&ev->lock);
-  return !ev->active && !emptying_must_retry_locked (ev);
-}
-
-enum evictor_close
-evictor_close (struct evictor *ev)
-{
-  enum evictor_close r = EVICTOR_CLOSES;
-
-  lock_take (&ev->lock);
-  if (ev->thread_state != THREAD_RUNS && is_empty_locked (ev))
-    r = EVICTOR_IS_CLOSED;
-  else if (!evict_thread_close_locked (ev))
-    r = EVICTOR_HAS_NO_THREAD;
-  evictor_unlock (ev);
-  return r;
-}
-
-void
-evictor_empty (struct evictor *ev)
-{
-  lock_take (&ev->lock);
-  evict_alone_locked (ev, true);
-  if (emptying_must_retry_locked (ev)) {
-    emptying_retry_locked (ev);
-    evict_alone_locked (ev, true); /* drops the ranges */
-  }
-  evictor_unlock (ev);
-}
-
-bool
-evictor_is_empty (struct evictor *ev)
-{
-  bool empty;
-
-  lock_take (&ev->lock);
-  empty = is_empty_locked (ev);
-  evictor_unlock (ev);
-  return empty;
 }
 
 void
 evictor_free (struct evictor *ev)
 {
-  evict_thread_stop (ev);
-  ring_free (&ev->reads);
-  ring_free (&ev->writes);
-  kept_free (&ev->kept);
-  preserve_free (&ev->preserve);
+  if (ev->has_thread && !pthread_equal (ev->thread, pthread_self ())) {
+    lock_take (&ev->lock);
+    ev->stopping = true;
+    evictor_wake_locked (ev);
+    evictor_unlock (ev);
+    pthread_join (ev->thread, NULL);
+  }
+  page_map_free (&ev->map);
   throttle_free (&ev->throttle);
-  pthread_cond_destroy (&ev->dropped);
-  pthread_cond_destroy (&ev->rested);
   pthread_cond_destroy (&ev->woken);
+  pthread_cond_destroy (&ev->changed);
   lock_destroy (&ev->lock);
-  close (ev->fd);
-  free (ev->name);
+  if (ev->config.witness >= 0)
+    close (ev->config.witness);
   free (ev);
 }
 
-/* ---- reading ---- */
+int
+evictor_start (struct evictor *ev)
+{
+  int err;
+
+  lock_take (&ev->lock);
+  err = thread_use_locked (ev);
+  evictor_unlock (ev);
+  return err;
+}
+
+bool
+evictor_close (struct evictor *ev)
+{
+  bool closing = false;
+
+  lock_take (&ev->lock);
+  if (ev->runs || ev->low < ev->high || (ev->map.failed > 0 && !ev->retried))
+    closing = thread_use_locked (ev) == 0;
+  ev->closing = closing;
+  evictor_wake_locked (ev);
+  evictor_unlock (ev);
+  return closing;
+}
+
+bool
+evictor_is_emptied (struct evictor *ev)
+{
+  bool emptied;
+
+  lock_take (&ev->lock);
+  emptied = ev->closing && ev->requests == ev->emptied_at;
+  evictor_unlock (ev);
+  return emptied;
+}
 
 void
-evictor_reader (struct evictor *ev, uint64_t second)
+evictor_wake_locked (struct evictor *ev)
 {
-  lock_take (&ev->lock);
-  readers_add (&ev->readers, second);
-  evictor_unlock (ev);
+  lock_assert (&ev->lock);
+  if (!ev->wake_pending)
+    pthread_cond_signal (&ev->woken);
+  ev->wake_pending = true;
 }
+
+/* Requests have touched [offset, offset+length), and the kernel may read ahead
+ * "ahead" bytes.
+ */
+static void
+touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
+              uint64_t ahead)
+{
+  const uint64_t cell = cell_size (&ev->map);
+  const uint64_t end = (offset + length + ahead + cell - 1) / cell * cell;
+
+  lock_assert (&ev->lock);
+  offset = offset / cell * cell;
+  if (offset < ev->low)
+    ev->low = offset;
+  if (end > ev->high)
+    ev->high = end;
+  ev->to_count -= length < ev->to_count ? length : ev->to_count;
+}
+
+/* ---- other processes' pages ---- */
+
+/* Ask the kernel which pages of a cell are resident, and mark them as others'.
+ * No request has used the cell before.  Releases the lock.
+ */
+static void
+look_at_cell_locked (struct evictor *ev, struct cell *c)
+{
+  bool resident[CELL_PAGES];
+  bool known;
+  unsigned i;
+
+  c->looked = LOOKING;
+  evictor_unlock (ev);
+  known = pagecache_find (ev->config.pages, ev->config.fd,
+                          c->nr * cell_size (&ev->map), CELL_PAGES, resident);
+  lock_take (&ev->lock);
+  for (i = 0; i < CELL_PAGES; i++)
+    if (!known || resident[i]) /* if in doubt, leave it */
+      c->page[i] |= OTHERS;
+  c->looked = LOOKED;
+  pthread_cond_broadcast (&ev->changed);
+}
+
+/* Look at the cells of a range, which must exist, before the first request uses
+ * them.  Releases the lock.
+ */
+static void
+look_locked (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const uint64_t cell = cell_size (&ev->map);
+  uint64_t nr;
+
+  lock_assert (&ev->lock);
+  for (nr = offset / cell; nr <= (offset + length - 1) / cell; nr++) {
+    struct cell *c = cell_find (&ev->map, nr);
+
+    if (c->looked == NOT_LOOKED)
+      look_at_cell_locked (ev, c);
+    while (c->looked == LOOKING)
+      lock_wait (&ev->lock, &ev->changed);
+  }
+}
+
+/* ---- reading ---- */
 
 void
 evictor_reading (struct evictor *ev, int64_t bytes)
@@ -164,31 +199,101 @@ evictor_reading (struct evictor *ev, int64_t bytes)
 }
 
 void
-evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
+evictor_count_reader (struct evictor *ev, uint64_t second)
 {
   lock_take (&ev->lock);
-  evict_thread_use_locked (ev);
-  touched_add (&ev->touched, offset, length + 2 * ev->config.read_ahead);
-  ev->unswept_reads = true;
-  if (evict_add_read_locked (ev, offset, length))
-    evict_thread_wake_locked (ev);
-  evict_alone_locked (ev, false);
+  if (ev->second != second) {
+    ev->readers_before = ev->second + 1 == second ? ev->readers : 0;
+    ev->readers = 0;
+    ev->second = second;
+  }
+  ev->readers++;
   evictor_unlock (ev);
 }
 
-/* The file's pages are counted once in this many reads. */
-#define READS_PER_COUNT 1024
+unsigned
+evictor_readers_locked (const struct evictor *ev)
+{
+  const uint64_t second = nanoseconds_now () / 1000000000;
+
+  lock_assert (&ev->lock);
+  if (second > ev->second + 1)
+    return 0;
+  return ev->second == second && ev->readers_before > ev->readers
+           ? ev->readers_before
+           : ev->readers;
+}
+
+bool
+evictor_read_begins (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const uint64_t cell = cell_size (&ev->map), first = offset / cell;
+  const uint64_t end = (offset + length - 1) / cell + 1;
+  uint64_t nr = first;
+  bool done;
+
+  lock_take (&ev->lock);
+  while (nr < end && cell_get (&ev->map, nr))
+    nr++;
+  done = nr == end;
+  if (done)
+    look_locked (ev, offset, length);
+  else
+    while (nr-- > first)
+      cell_put (&ev->map, cell_find (&ev->map, nr));
+  evictor_unlock (ev);
+  return done;
+}
+
+/* Put the cells of a range into the list of reads. */
+static void
+list_cells_locked (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const uint64_t cell = cell_size (&ev->map);
+  const uint64_t now = nanoseconds_now () / 1000000000;
+  uint64_t n;
+
+  lock_assert (&ev->lock);
+  for (; length > 0; offset += n, length -= n) {
+    struct cell *c = cell_get (&ev->map, offset / cell);
+
+    n = cell - offset % cell;
+    n = n < length ? n : length;
+    if (c == NULL) /* a sweep will find the pages */
+      continue;
+    cell_list (&ev->map, c, offset, n, now);
+    cell_put (&ev->map, c);
+    if (ev->config.preserve) /* which evictor_read_begins has taken */
+      cell_put (&ev->map, c);
+  }
+}
 
 void
-evictor_read_past (struct evictor *ev, uint64_t offset, uint64_t length)
+evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  touched_add (&ev->touched, offset, length);
-  if (atomic_fetch_add (&ev->direct_reads, 1) % READS_PER_COUNT != 0)
+  lock_take (&ev->lock);
+  thread_use_locked (ev);
+  touch_locked (ev, offset, length, 2 * ev->config.read_ahead);
+  list_cells_locked (ev, offset, length);
+  if (drop_reads_due_locked (ev, 2))
+    drop_reads_locked (ev, false);
+  else if (drop_reads_due_locked (ev, 1))
+    evictor_wake_locked (ev);
+  evictor_unlock (ev);
+}
+
+void
+evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
+                  bool count_soon)
+{
+  if (!count_soon && offset >= ev->low && offset + length <= ev->high)
     return;
   lock_take (&ev->lock);
-  ev->bytes_to_count = 0;
-  evict_thread_use_locked (ev);
-  evict_thread_wake_locked (ev);
+  thread_use_locked (ev);
+  touch_locked (ev, offset, length, 0);
+  if (count_soon)
+    ev->to_count = 0;
+  evictor_wake_locked (ev);
   evictor_unlock (ev);
 }
 
@@ -202,58 +307,40 @@ evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   if (length > MOST_PREFETCH)
     length = MOST_PREFETCH;
-  posix_fadvise (ev->fd, offset, length, POSIX_FADV_WILLNEED);
+  posix_fadvise (ev->config.fd, offset, length, POSIX_FADV_WILLNEED);
   evictor_read (ev, offset, length);
 }
 
 bool
-evictor_has_newer (struct evictor *ev, uint64_t offset, uint64_t *length)
-{
-  struct extent_set older;
-  bool newer;
-
-  extent_set_init (&older, MAX_KEPT);
-  newer = extent_set_add (&older, offset, *length) == -1;
-  lock_take (&ev->lock);
-  kept_subtract (&ev->kept, &ev->writes, &older, NULL);
-  evictor_unlock (ev);
-  newer |= older.nr == 0 || older.v[0].offset > offset;
-  if (older.nr > 0)
-    *length = newer ? older.v[0].offset - offset : older.v[0].length;
-  extent_set_free (&older);
-  return newer;
-}
-
-bool
-evictor_may_have_newer (struct evictor *ev, uint64_t offset, uint64_t length)
+evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t *length)
 {
   bool newer;
 
   lock_take (&ev->lock);
-  newer = kept_all (&ev->kept) || !ring_is_empty (&ev->writes) ||
-          extent_set_overlaps (&ev->kept.failed, offset, length);
+  newer = page_map_is_newer (&ev->map, offset, length);
   evictor_unlock (ev);
   return newer;
 }
 
 /* ---- writing ---- */
 
-/* Sleep until pacing allows the write to begin.  Returns whether it slept.
- * Releases the lock while it sleeps.
- */
-static bool
-pace_locked (struct evictor *ev, uint64_t bytes)
+uint64_t
+evictor_window_size (const struct evictor *ev)
 {
-  const uint64_t now = nanoseconds_now ();
-  const uint64_t at = throttle_begin_at (&ev->throttle, bytes, now);
-  const struct timespec t = { at / 1000000000, at % 1000000000 };
+  const uint64_t even = throttle_share (&ev->throttle) / ev->map.nr_windows /
+                        LEAST_WINDOW * LEAST_WINDOW;
 
+  return even > LEAST_WINDOW ? even : LEAST_WINDOW;
+}
+
+bool
+evictor_seal_locked (struct evictor *ev)
+{
   lock_assert (&ev->lock);
-  if (at == now)
+  if (!page_map_seal (&ev->map))
     return false;
-  evictor_unlock (ev);
-  clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
-  lock_take (&ev->lock);
+  if (!page_map_has_room (&ev->map))
+    throttle_set_window (&ev->throttle, false);
   return true;
 }
 
@@ -262,113 +349,120 @@ static void
 get_credit_locked (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = counters_now (ev->config.counters);
-  struct throttle *t = &ev->throttle;
-  bool waited = throttle_is_paced (t, bytes) && pace_locked (ev, bytes);
 
   lock_assert (&ev->lock);
-  if (!throttle_try (t, bytes)) {
-    waited = true;
-    evict_thread_wake_locked (ev);
-    throttle_wait (t, &ev->lock, bytes);
-  }
-  if (waited)
-    counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
+  if (throttle_try (&ev->throttle, bytes))
+    return;
+  evictor_wake_locked (ev);
+  throttle_wait (&ev->throttle, &ev->lock, bytes);
+  counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
 }
 
-/* Add the range of a write to the ring of writes, and pin its window.  Merged
- * bytes need no credit, so their credit is given back.  Returns NULL without
+/* Whether pages of the range are being dropped. */
+static bool
+is_dropping_locked (const struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const struct extent *d = &ev->dropping;
+
+  lock_assert (&ev->lock);
+  return (d->length > 0 && offset < d->offset + d->length &&
+          d->offset < offset + length) ||
+         page_map_is_dropping (&ev->map, offset, length);
+}
+
+/* Add the range to the filling window, and pin it.  Returns false without
  * memory.
  */
-static struct window *
-add_write_locked (struct evictor *ev, uint64_t offset, uint64_t length,
-                  uint64_t credit)
-{
-  const uint64_t before = ev->writes.bytes;
-  const enum ring_result result = evict_add_locked (
-    ev, &ev->writes, offset, length, wberr_now (ev->config.errors));
-  const uint64_t used = ev->writes.bytes - before;
-
-  if (used > credit)
-    throttle_charge (&ev->throttle, used - credit);
-  else
-    throttle_return (&ev->throttle, credit - used);
-  if (result == RING_SEALED)
-    evict_thread_wake_locked (ev);
-  if (result != RING_NO_MEMORY)
-    return ring_pin (&ev->writes);
-  ev->kept.unrecorded = true; /* or a sweep would drop the pages */
-  return NULL;
-}
-
-/* Wait while pages of the range are being dropped, which takes a few ms.
- * Returns whether that was necessary.  Releases the lock while it waits.
- */
 static bool
-wait_for_drop_locked (struct evictor *ev, uint64_t offset, uint64_t length)
+add_locked (struct evictor *ev, struct evictor_write *w)
 {
-  const struct extent e = ring_whole_pages (&ev->writes, offset, length);
-  bool waited = false;
+  struct window *window = page_map_filling (&ev->map);
+  uint64_t added, freed;
 
   lock_assert (&ev->lock);
-  while (
-    ring_is_dropping (&ev->reads, e.offset, e.length) ||
-    ring_is_dropping (&ev->writes, e.offset, e.length) ||
-    (ev->dropping && extent_set_overlaps (ev->dropping, e.offset, e.length))) {
-    lock_wait (&ev->lock, &ev->dropped);
-    waited = true;
+  w->begun = errors_now (ev->config.errors);
+  if (window->nr_cells == 0)
+    window->since = w->begun;
+  if (!page_map_add (&ev->map, w->offset, w->length, w->begun, &added, &freed))
+    return false;
+  throttle_charge (&ev->throttle, added);
+  throttle_return (&ev->throttle, w->credit + freed);
+  w->window = window_nr (&ev->map, ev->map.fill);
+  window->pins++;
+  ev->added++;
+  if (page_map_is_full (&ev->map, evictor_window_size (ev))) {
+    evictor_seal_locked (ev);
+    evictor_wake_locked (ev);
   }
-  return waited;
+  return true;
 }
 
-void
+bool
 evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                       uint64_t offset, uint64_t length)
 {
+  const uint64_t page = ev->map.page_size;
+  bool added;
+
   *w = (struct evictor_write){ .offset = offset, .length = length };
   lock_take (&ev->lock);
-  /* Without a thread a writer must not wait: no thread would return credit. */
-  if (evict_thread_use_locked (ev)) {
-    w->credit = ring_whole_pages (&ev->writes, offset, length).length;
+  touch_locked (ev, offset, length, 0);
+  added = thread_use_locked (ev) == 0;
+  if (added) {
+    w->credit = ((offset + length + page - 1) / page - offset / page) * page;
     get_credit_locked (ev, w->credit);
   }
-  do {
-    if (ev->config.preserve)
-      preserve_claim_locked (ev, offset, length);
-  } while (wait_for_drop_locked (ev, offset, length)); /* owners may differ */
-  touched_add (&ev->touched, offset, length);
-  w->window = add_write_locked (ev, offset, length, w->credit);
+  while (is_dropping_locked (ev, offset, length) ||
+         (added && !page_map_has_room (&ev->map)))
+    lock_wait (&ev->lock, &ev->changed);
+  if (added && !add_locked (ev, w)) {
+    throttle_return (&ev->throttle, w->credit);
+    added = false;
+  }
+  if (added && ev->config.preserve)
+    look_locked (ev, offset, length);
+  ev->unmapped += !added;
   evictor_unlock (ev);
+  return added;
 }
 
 void
 evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
 {
+  struct window *window = &ev->map.window[w->window];
+  bool sealed = false;
+
   lock_take (&ev->lock);
-  /* Restart the thread if it has ended during the write: it does not wait for a
-   * write that has no window.
-   */
-  evict_thread_use_locked (ev);
-  if (w->window == NULL ||
-      ring_unpin (&ev->writes, w->window, w->offset, w->length, done) == -1)
-    ev->kept.unrecorded = true;
+  thread_use_locked (ev);
+  if (w->window) {
+    sealed = --window->pins == 0 && (!page_map_has_room (&ev->map) ||
+                                     window != page_map_filling (&ev->map));
+    if (errors_now (ev->config.errors) == w->begun)
+      page_map_replaced (&ev->map, w->offset, done);
+  }
+  else
+    ev->unmapped--;
   if (w->credit > 0)
     throttle_leave (&ev->throttle, w->credit);
-  if (throttle_is_short (&ev->throttle) ||
-      (w->window && w->window->serial > 0 && w->window->pins == 0))
-    evict_thread_wake_locked (ev);
-  evict_alone_locked (ev, false);
+  if (throttle_is_short (&ev->throttle) || sealed)
+    evictor_wake_locked (ev);
   evictor_unlock (ev);
 }
 
 void
 evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
-                    wberr_mark begun)
+                    errors_mark begun)
 {
   lock_take (&ev->lock);
-  if (wberr_now (ev->config.errors) == begun)
-    extent_set_remove (&ev->kept.failed, offset, length);
+  if (errors_now (ev->config.errors) == begun)
+    page_map_replaced (&ev->map, offset, length);
   evictor_unlock (ev);
 }
+
+/* A flush seals the filling window if it holds at least this many bytes.  A
+ * smaller window is not worth an eviction of its own.
+ */
+#define FLUSHED_BYTES (UINT64_C (256) * 1024)
 
 uint64_t
 evictor_flush_begins (struct evictor *ev)
@@ -376,7 +470,10 @@ evictor_flush_begins (struct evictor *ev)
   uint64_t covered;
 
   lock_take (&ev->lock);
-  covered = ring_flush_begins (&ev->writes);
+  covered = ev->added;
+  if (page_map_has_room (&ev->map) &&
+      page_map_is_full (&ev->map, FLUSHED_BYTES))
+    evictor_seal_locked (ev);
   evictor_unlock (ev);
   return covered;
 }
@@ -385,9 +482,12 @@ void
 evictor_flush_ends (struct evictor *ev, uint64_t covered)
 {
   lock_take (&ev->lock);
-  ring_flush_ends (&ev->writes, covered, nanoseconds_now ());
-  evict_thread_empty_soon_locked (ev);
-  if (ring_oldest (&ev->writes))
-    evict_thread_wake_locked (ev);
+  if (covered > ev->covered) {
+    ev->covered = covered;
+    ev->covered_at = nanoseconds_now ();
+  }
+  ev->empty_at = 1; /* tick from now, unless a request follows */
+  if (ev->map.head < ev->map.fill)
+    evictor_wake_locked (ev);
   evictor_unlock (ev);
 }

@@ -1,14 +1,11 @@
 /* The struct of an evictor, and the calls between its files.
  *
- * Requests run evictor.c, and preserve.c for cache=preserve.  The disk's own
- * thread runs the loop of evict_thread.c, its steps in evict_steps.c, and
- * sweeps in sweep.c.
+ * Requests run evictor.c.  The disk's own thread runs thread.c, which chooses
+ * among the steps of writeback.c and drop.c.
  *
  * Functions that end in _locked need the lock and assert it, directly or in a
- * function that they call.  The thread's functions release the lock around
- * system calls.  A request's functions release it while a writer is paced,
- * waits for credit or waits for a drop; while cache=preserve asks the kernel
- * which pages are resident; and while the request drops windows itself.
+ * function that they call.  Those of writeback.c and drop.c, and evictor_look,
+ * release it around system calls.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -21,91 +18,66 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "emptying.h"
 #include "evictor.h"
-#include "kept.h"
-#include "lock.h"
-#include "preserve.h"
-#include "readers.h"
-#include "ring.h"
-#include "sweep.h"
+#include "flight.h"
+#include "page_map.h"
 #include "throttle.h"
-#include "touched.h"
-#include "writeback.h"
+#include "util.h"
 
-/* The number of full windows after which the resident pages of the file are
- * counted.
- */
-#define WINDOWS_PER_COUNT 2
-
-/* The state of the disk's own thread.  If no thread can be started, each
- * request evicts what it has used.
- */
-enum thread_state {
-  NO_THREAD,    /* no thread was started, or none could be */
-  REQUEST_RUNS, /* NO_THREAD, and a request does the thread's work */
-  THREAD_RUNS,  /* the disk is in use, or not yet emptied */
-  THREAD_ENDED, /* the disk was idle; the thread must be joined */
-};
+/* -D file.evict=1 */
+extern int file_debug_evict;
 
 struct evictor {
-  /* Constant. */
-  int fd;
-  char *name;
-  struct evictor_config config;
+  struct evictor_config config; /* constant */
+  _Atomic int64_t reading;      /* bytes of reads in progress */
 
-  _Atomic int64_t reading;  /* bytes of reads in progress */
-  atomic_uint direct_reads; /* reads that bypassed the page cache; wraps */
-  struct touched touched;   /* what requests have used; atomic */
+  struct lock lock; /* guards all below, except what the thread uses */
 
-  struct lock lock; /* guards all below, except the last fields */
-
-  struct ring reads;  /* read, or known to be on the disk */
-  struct ring writes; /* being written, or to be written back */
-  struct kept kept;
-  struct preserve preserve;
+  struct page_map map;
   struct throttle throttle;
+  struct flight flight;  /* used by the thread alone, as is failed_at: */
+  errors_mark failed_at; /* when a call of the evictor failed last */
 
-  uint64_t synced; /* serial of the newest window of writes that a successful
-                    * sync has covered */
+  /* A range that is being dropped and may be in no cell; length 0 = none. */
+  struct extent dropping;
+  pthread_cond_t changed; /* a drop or a look has ended */
+  unsigned unmapped;      /* writes in progress that had no memory */
 
-  const struct extent_set *dropping; /* ranges being dropped besides
-                                      * windows, or NULL */
-  pthread_cond_t dropped;            /* for writers: a drop has ended */
-
-  struct readers readers;   /* connections that read */
-  uint64_t bytes_to_count;  /* bytes until the page cache is counted */
-  uint64_t count_at;        /* ns before which it is not */
-  uint64_t unevictable;     /* bytes over the allowance that stay when swept */
-  unsigned counts;          /* of the page cache; wraps */
-  unsigned windows_to_skip; /* windows that are not dropped next */
-  unsigned skipped_last;    /* windows that were not dropped the last time */
-  bool writers_next;        /* if writers wait, evict their window next */
-  bool sweep_next;          /* if a sweep is under way, take its turn next */
-
-  enum thread_state thread_state;
-  pthread_t thread;
-  pthread_cond_t woken;  /* wakes the thread: there may be a step to take */
-  pthread_cond_t rested; /* REQUEST_RUNS has ended */
-  bool wake_pending;     /* the thread chooses a step before it waits */
-  bool stopping;         /* the thread must end */
-  bool closing;          /* no client is left: call config.release */
-  bool drain;            /* empty the disk before that */
-  bool active;           /* requests have used the disk since it was emptied */
-  bool unswept_reads;    /* reads since the disk was last emptied */
-  uint64_t requests;     /* begins and ends of requests; shows idle time */
-  unsigned quiet_ticks;  /* ticks of the idle timer without a request */
-  unsigned empty_at;     /* quiet ticks at which to empty the disk */
-  bool has_retried;      /* all ranges in "kept" were written once more */
-  wberr_mark retried;    /* latest error when that was done */
-
-  /* Used without the lock, by the thread alone or by the request that does its
-   * work.  Readers that drop a window use the constant fields of wb.
+  /* What requests and their readahead may have brought in since the disk was
+   * emptied: [low, high).  Nothing else is counted or swept.
    */
-  struct writeback wb;
-  struct flight flight;
-  struct sweep sweep;
-  struct emptying emptying;
+  _Atomic uint64_t low, high;
+  uint64_t sweep_at;      /* offset of the sweep in progress, or UINT64_MAX */
+  uint64_t sweep_most;    /* bytes of its next piece */
+  uint64_t to_count;      /* bytes of requests until the pages are counted */
+  uint64_t count_at;      /* not before this time, in ns */
+  uint64_t stay;          /* bytes over the allowance that a sweep has left */
+  unsigned counts;        /* of resident pages; wraps */
+  bool swept;             /* since the last count */
+  unsigned skip, to_skip; /* drops to leave out after one without effect; the
+                           * rest of them */
+
+  /* Connections that have read in this second, and in the one before. */
+  uint64_t second;
+  unsigned readers, readers_before;
+
+  /* The thread. */
+  pthread_t thread;
+  bool has_thread;   /* it must be joined */
+  bool runs;         /* and has not ended */
+  bool stopping;     /* it must end */
+  bool wake_pending; /* it looks for a step before it waits */
+  bool closing;      /* the last client has left, and none came since */
+  bool retried;      /* failed ranges were written once more */
+  unsigned turn;     /* of reads, writes and sweeps; wraps */
+  pthread_cond_t woken;
+  uint64_t requests;       /* begins and ends of requests; shows idle time */
+  uint64_t emptied_at;     /* their number when the closed disk was emptied */
+  unsigned quiet_ticks;    /* ticks without a request */
+  unsigned empty_at;       /* quiet ticks at which to empty the disk */
+  unsigned attempts;       /* to empty the idle disk; some pages stayed */
+  uint64_t added, covered; /* requests that wrote; and that a flush covered */
+  uint64_t covered_at;     /* when it did, in ns */
 };
 
 /* Release the lock, and wake the writers that were granted slot and credit. */
@@ -115,109 +87,78 @@ evictor_unlock (struct evictor *ev)
   throttle_unlock (&ev->throttle, &ev->lock);
 }
 
-/* Call these before and after dropping a set, which is done without the lock.
- * The first releases the lock, the second takes it.  Until the drop has ended,
- * no request begins to write to these pages.  Otherwise a page that is written
- * and fails at once would be dropped with the other pages: four of four runs of
- * 4K writes with flushes, to a disk that refuses the writes, read old data
- * (Linux 6.18).
- */
-static inline void
-evictor_drop_begins_locked (struct evictor *ev, const struct extent_set *set)
-{
-  ev->dropping = set;
-  evictor_unlock (ev);
-}
-
-static inline void
-evictor_drop_ends (struct evictor *ev)
-{
-  lock_take (&ev->lock);
-  ev->dropping = NULL;
-  pthread_cond_broadcast (&ev->dropped);
-}
-
-/* ---- evict_thread.c ---- */
-
-/* Record that a request begins or ends: the disk is not idle, and pages may be
- * resident.  Starts the thread if there is none.  Returns whether a thread
- * runs.
- */
-bool evict_thread_use_locked (struct evictor *ev);
+/* Return the number of connections whose readahead may be resident. */
+unsigned evictor_readers_locked (const struct evictor *ev);
 
 /* Wake the thread: there may be a step to take. */
-void evict_thread_wake_locked (struct evictor *ev);
+void evictor_wake_locked (struct evictor *ev);
 
-/* Empty the disk one tick from now, unless a request follows.  For flushes. */
-void evict_thread_empty_soon_locked (struct evictor *ev);
+/* Size of a window at present, in bytes. */
+uint64_t evictor_window_size (const struct evictor *ev);
 
-/* Ask the thread to empty the disk now, and then to call config.release.  Does
- * not block.  Returns false if no thread can be started.
+/* Seal the filling window.  Returns false if it is empty. */
+bool evictor_seal_locked (struct evictor *ev);
+
+/* ---- thread.c ---- */
+
+/* Record that a request begins or ends: the disk is not idle.  Starts the
+ * thread.  Returns 0 or an errno value.
  */
-bool evict_thread_close_locked (struct evictor *ev);
+int thread_use_locked (struct evictor *ev);
 
-/* If the disk has no thread, do the thread's work: evict all windows, or with
- * "drain" empty the disk.  One request does so at a time, and other requests
- * wait.  Releases the lock, and blocks on the disk.  Does nothing if there is a
- * thread.
+/* ---- writeback.c ---- */
+
+/* Start the writeback of the next piece of a sealed window, if there is one and
+ * few bytes are in flight.  Returns false if not.
  */
-void evict_alone_locked (struct evictor *ev, bool drain);
+bool writeback_start_locked (struct evictor *ev);
 
-/* End the thread and join it, unless it is the caller.  No other call may be in
- * progress.
+/* Wait for the next piece of the oldest window, or if all of it is on the disk,
+ * drop pages of it.  Returns false if there is no sealed window, or requests
+ * write to the oldest.
  */
-void evict_thread_stop (struct evictor *ev);
+bool writeback_finish_locked (struct evictor *ev);
 
-/* ---- evict_steps.c ---- */
-
-/* The steps, in the order of preference: the next step is the first one that
- * has a reason.
+/* Make the failed pages dirty, with the data that they hold, and write them
+ * once more.  The evictor has used up the kernel's report of the error, so a
+ * program that opens the file later and calls fsync(2) would get no error.  If
+ * the write fails, the kernel has a new one to report.  Needs Linux 5.14
+ * (MADV_POPULATE_WRITE), and permission to open the file for writing.
  */
-enum step {
-  START_PIECE,   /* of a sealed window, if the flight limit has room */
-  WRITERS_TURN,  /* writers wait for credit, and readers or a sweep had a
-                  * turn: evict a window of writes */
-  COUNT,         /* it is time to count the resident pages */
-  SWEEP,         /* a sweep is under way, and it is its turn */
-  EVICT_READ,    /* the ring of reads is over half full */
-  EVICT_WRITTEN, /* there is a window of writes: wait for it, and drop it */
-  SEAL,          /* writers wait for credit, and no window is sealed; or a
-                  * flush covered the filling window, and no write followed:
-                  * once the write ring is empty, random reads can bypass the
-                  * page cache */
-  NOTHING,
-};
+void writeback_retry_locked (struct evictor *ev);
 
-enum step evict_next_step_locked (struct evictor *ev);
+/* ---- drop.c ---- */
 
-/* Take one step.  Returns false if there was nothing to do.  Releases the lock
- * around system calls.
+/* Drop the next pages of a window, or all of it if they are few.  Returns false
+ * at its end.
  */
-bool evict_step_locked (struct evictor *ev);
+bool drop_window_locked (struct evictor *ev, unsigned nr);
 
-/* Write back, wait for and drop all windows that exist now, with preserve also
- * the plugin's pages in no window, and begin a sweep.
- * Releases the lock around system calls.
- */
-void evict_rings_locked (struct evictor *ev);
+/* Whether more was read than may stay resident, by the factor "times". */
+bool drop_reads_due_locked (const struct evictor *ev, unsigned times);
 
-/* Drop the oldest window of reads, which must exist.  Releases the lock around
- * system calls.  Any thread may do this.
+/* Drop what was read least recently; with "all" also what readers may read
+ * next. Returns false if there is nothing.
  */
-void evict_read_locked (struct evictor *ev);
+bool drop_reads_locked (struct evictor *ev, bool all);
 
-/* Add a range to a ring as ring_add, and count down to the next count of
- * resident pages.
- */
-enum ring_result evict_add_locked (struct evictor *ev, struct ring *r,
-                                   uint64_t offset, uint64_t length,
-                                   uint64_t epoch);
+/* Begin a sweep: a drop of all that is in [low, high) and in no window. */
+void drop_sweep_begins_locked (struct evictor *ev);
 
-/* Add a range that was read to the ring of reads.  Returns whether a window was
- * sealed.  If the ring is over its limit, because the thread waits for the
- * disk, the caller drops windows itself, for which it releases the lock.
+/* Sweep the next piece; with "all" also where readers may read next.  Returns
+ * false if no sweep is in progress.
  */
-bool evict_add_read_locked (struct evictor *ev, uint64_t offset,
-                            uint64_t length);
+bool drop_sweep_locked (struct evictor *ev, bool all);
+
+/* If it is time to count the resident pages, do so, and begin a sweep if they
+ * are more than requests and their readahead explain.  Returns false if it is
+ * not time.
+ */
+bool drop_count_locked (struct evictor *ev);
+
+/* Return the bytes of [low, high) that are resident and should not be, or -1 if
+ * they cannot be counted.
+ */
+int64_t drop_left_locked (struct evictor *ev);
 
 #endif /* FILE_EVICTOR_IMPL_H */

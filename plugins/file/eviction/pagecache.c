@@ -117,32 +117,14 @@ pagecache_error (int fd)
   return sync_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
 }
 
-/* Returns false if the counts are not known. */
-static bool
-count_unwritten (int fd, uint64_t offset, uint64_t length, uint64_t *pages)
+bool
+pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
+                    uint64_t length)
 {
   struct cachestat_counts counts;
 
-  if (cachestat (fd, offset, length, &counts) == -1)
-    return false;
-  *pages = counts.dirty + counts.writeback;
-  return true;
-}
-
-bool
-pagecache_is_clean (const struct pagecache *pc, int fd,
-                    const struct extent_set *set)
-{
-  uint64_t pages;
-  size_t i;
-
-  if (!pc->clean_is_stored)
-    return false;
-  for (i = 0; i < set->nr; i++)
-    if (!count_unwritten (fd, set->v[i].offset, set->v[i].length, &pages) ||
-        pages > 0)
-      return false;
-  return true;
+  return pc->clean_is_stored && cachestat (fd, offset, length, &counts) == 0 &&
+         counts.dirty + counts.writeback == 0;
 }
 
 int
@@ -175,13 +157,11 @@ mincore_piece (int fd, uint64_t offset, uint64_t length,
   return r;
 }
 
-/* Query all pages of a range, in multiples of the page size.  Adds the pages
- * that are not resident to "missing", which may be NULL.  Returns the resident
- * bytes, or -1 with errno.
+/* Return the resident bytes of a range, in multiples of the page size, or -1
+ * with errno.
  */
 static int64_t
-look_by_mincore (int fd, uint64_t offset, uint64_t length,
-                 struct extent_set *missing)
+count_by_mincore (int fd, uint64_t offset, uint64_t length)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE), end = offset + length;
   unsigned char resident[MINCORE_PAGES];
@@ -193,13 +173,8 @@ look_by_mincore (int fd, uint64_t offset, uint64_t length,
       n = MINCORE_PAGES;
     if (mincore_piece (fd, offset, n * page, resident) == -1)
       return -1;
-    for (i = 0; i < n; i++) {
-      if (resident[i] & 1)
-        pages++;
-      else if (missing &&
-               extent_set_add (missing, offset + i * page, page) == -1)
-        return -1;
-    }
+    for (i = 0; i < n; i++)
+      pages += resident[i] & 1;
   }
   return pages * page;
 }
@@ -223,6 +198,13 @@ waits_by_range (uint32_t magic)
   default:
     return false;
   }
+}
+
+bool
+pagecache_syncs_handles (uint32_t magic)
+{
+  return !waits_by_range (magic) && magic != OVERLAYFS_SUPER_MAGIC &&
+         magic != TMPFS_MAGIC;
 }
 
 /* Whether the call exists, and a sandbox allows it.  Without flags it does
@@ -318,90 +300,38 @@ pagecache_counts_by (const struct pagecache *pc)
 
 /* ---- looking ---- */
 
+/* The longest range that mincore counts, in bytes: it takes 0.1 s. */
+#define MOST_BY_MINCORE (UINT64_C (4) << 30)
+
 int64_t
 pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
                  uint64_t length)
 {
+  const uint64_t page = sysconf (_SC_PAGESIZE);
   struct cachestat_counts counts;
 
-  if (pc->counts != COUNTS_BY_CACHESTAT ||
-      cachestat (fd, offset, length, &counts) == -1)
-    return -1;
-  return counts.cached * sysconf (_SC_PAGESIZE);
+  if (pc->counts == COUNTS_BY_CACHESTAT &&
+      cachestat (fd, offset, length, &counts) == 0)
+    return counts.cached * page;
+  if (pc->counts == COUNTS_BY_MINCORE && length <= MOST_BY_MINCORE)
+    return count_by_mincore (fd, offset, (length + page - 1) / page * page);
+  return -1;
 }
 
-/* The longest range that mincore counts, in bytes. */
-#define MOST_BY_MINCORE (UINT64_C (4) << 30)
-
-int64_t
-pagecache_count_most (const struct pagecache *pc, int fd, uint64_t offset,
-                      uint64_t length)
+bool
+pagecache_find (const struct pagecache *pc, int fd, uint64_t offset,
+                unsigned pages, bool resident[])
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE);
-  const off_t size = lseek (fd, 0, SEEK_END);
-  const uint64_t end = size > 0 ? (size + page - 1) / page * page : 0;
+  const int64_t bytes = pagecache_count (pc, fd, offset,
+                                         (uint64_t) pages * pc->unit);
+  const unsigned half = pages / 2;
 
-  if (length == 0)
-    return 0;
-  if (pc->counts != COUNTS_BY_MINCORE || size < 0)
-    return pagecache_count (pc, fd, offset, length);
-  if (offset >= end)
-    return 0;
-  if (length > end - offset)
-    length = end - offset;
-  return length > MOST_BY_MINCORE ? -1
-                                  : look_by_mincore (fd, offset, length, NULL);
-}
-
-/* Add the missing pages of a range to "missing".  Where only some pages are
- * resident, query both halves of the range.  Returns 0, or -1 with errno.
- */
-static int
-missing_by_count (const struct pagecache *pc, int fd, uint64_t offset,
-                  uint64_t length, struct extent_set *missing)
-{
-  const uint64_t page = sysconf (_SC_PAGESIZE);
-  const uint64_t half = length / page / 2 * page;
-  int64_t cached = pagecache_count (pc, fd, offset, length);
-
-  if (cached == -1)
-    return -1;
-  if (cached == 0)
-    return extent_set_add (missing, offset, length);
-  if ((uint64_t) cached >= length)
-    return 0;
-  if (missing_by_count (pc, fd, offset, half, missing) == -1)
-    return -1;
-  return missing_by_count (pc, fd, offset + half, length - half, missing);
-}
-
-static int
-find_missing (const struct pagecache *pc, int fd, const struct extent *e,
-              struct extent_set *missing)
-{
-  switch (pc->counts) {
-  case COUNTS_BY_CACHESTAT:
-    return missing_by_count (pc, fd, e->offset, e->length, missing);
-  case COUNTS_BY_MINCORE:
-    return look_by_mincore (fd, e->offset, e->length, missing) == -1 ? -1 : 0;
-  default:
-    errno = EPERM;
-    return -1;
-  }
-}
-
-int
-pagecache_subtract_missing (const struct pagecache *pc, int fd,
-                            struct extent_set *set)
-{
-  struct extent_set missing;
-  int r = 0;
-  size_t i;
-
-  extent_set_init (&missing, SIZE_MAX);
-  for (i = 0; i < set->nr && r == 0; i++)
-    r = find_missing (pc, fd, &set->v[i], &missing);
-  extent_set_subtract (set, &missing);
-  extent_set_free (&missing);
-  return r;
+  if (bytes == -1)
+    return false;
+  if (pages > 1 && bytes > 0 && (uint64_t) bytes < (uint64_t) pages * pc->unit)
+    return pagecache_find (pc, fd, offset, half, resident) &&
+           pagecache_find (pc, fd, offset + (uint64_t) half * pc->unit,
+                           pages - half, resident + half);
+  memset (resident, bytes > 0, pages);
+  return true;
 }

@@ -22,13 +22,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "extent_set.h"
-
-/* The kernel keeps the page cache in folios of up to this many bytes, aligned
- * to their size (order 9 on x86-64; Linux 6.18, ext4 and XFS).
- */
-#define LARGEST_FOLIO (UINT64_C (2) << 20)
-
 /* How resident pages are found. */
 enum pagecache_counts {
   COUNTS_BY_NOTHING,
@@ -59,6 +52,12 @@ void pagecache_probe (struct pagecache *pc, int fd, uint32_t magic);
  * beyond the end of any file.
  */
 int pagecache_probe_drop (int fd);
+
+/* Whether fdatasync(2) is an operation on each open handle of a file, as on
+ * network file systems and FUSE, whose servers may keep writes and errors for
+ * each.
+ */
+bool pagecache_syncs_handles (uint32_t magic);
 
 /* Return the names of the calls that are in use: constant strings, or NULL if
  * no call can count.
@@ -99,11 +98,11 @@ int pagecache_write_and_wait (int fd, uint64_t offset, uint64_t length);
  */
 int pagecache_error (int fd);
 
-/* Return true if it is certain that no page of a set is dirty or under
+/* Return true if it is certain that no page of a range is dirty or under
  * writeback.  False where clean_is_stored is false.
  */
-bool pagecache_is_clean (const struct pagecache *pc, int fd,
-                         const struct extent_set *set);
+bool pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
+                         uint64_t length);
 
 /* Drop the clean pages of a range from the page cache.  Length 0 means to the
  * end of the file.  Offset and length must be multiples of the page size.
@@ -115,31 +114,22 @@ int pagecache_drop (int fd, uint64_t offset, uint64_t length);
 
 /* ---- looking ---- */
 
-/* Return the bytes of the pages of a range that are in the page cache, or -1 if
- * they cannot be counted: without cachestat, because mincore reports a folio as
- * missing while only parts of the folio have been written.  Length 0 means to
- * the end of the file.  The time grows with the number of cached folios, not
- * with the file.
- */
-int64_t pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
-                         uint64_t length);
-
-/* As pagecache_count, but a range of length 0 is empty, and without cachestat
- * mincore(2) counts ranges of up to 4 GiB, which takes 0.1 s.  The range is in
- * multiples of the page size, and may reach beyond the end of the file.
- */
-int64_t pagecache_count_most (const struct pagecache *pc, int fd,
-                              uint64_t offset, uint64_t length);
-
-/* Take the pages that are not in the page cache out of a set, whose extents are
- * multiples of the page size.  Returns 0, or -1 with errno: EPERM if the kernel
- * does not report which pages are resident, ENOMEM, or an errno of the kernel
- * call.  After an error the set may still have missing pages.
+/* Return the bytes of a range that are in the page cache, or -1 if they cannot
+ * be counted.  The offset must be a multiple of the page size.  The time grows
+ * with the number of cached folios; without cachestat with the range, which is
+ * then counted up to 4 GiB.
  *
  * For mincore a page that is being read in is missing; cachestat counts that
  * page.
  */
-int pagecache_subtract_missing (const struct pagecache *pc, int fd,
-                                struct extent_set *set);
+int64_t pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
+                         uint64_t length);
+
+/* Set resident[i] to whether anything of the i-th of "pages" pages of pc->unit
+ * bytes from "offset" on is in the page cache.  Returns false if the kernel
+ * does not report that.
+ */
+bool pagecache_find (const struct pagecache *pc, int fd, uint64_t offset,
+                     unsigned pages, bool resident[]);
 
 #endif /* FILE_PAGECACHE_H */

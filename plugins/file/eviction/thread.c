@@ -1,4 +1,9 @@
-/* Starting the plugin's own threads in nbdkit's process.
+/* The disk's own thread: it chooses the next step while the disk is in use,
+ * empties the disk when it is idle or closed, and then ends, so that a thousand
+ * idle disks have no thread.
+ *
+ * Promise: 0 pages 0.2 s after a flush with no request after it, 2 s after the
+ * last request, and after the last client has left.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -6,26 +11,257 @@
 
 #include <config.h>
 
-#include <signal.h>
+#include "evictor_impl.h"
 
-#include "thread.h"
+/* The idle timer.  A disk is emptied when no request was made for this many
+ * ticks: 1.25 s, or 50 ms after a flush.
+ */
+#define TICK_MS 50
+#define QUIET_TICKS 25
 
-/* Enough for a thread without deep calls, printf included. */
-#define STACK_SIZE (128 * 1024)
+/* If pages stay because other processes use them, the disk is emptied again
+ * after 1 tick, 2, 4, ... up to this number of attempts.  After that the pages
+ * are left alone until the next request or the close.
+ */
+#define IDLE_ATTEMPTS 6
+
+/* All attempts to empty a closed disk together take this long after the first
+ * one: readahead may be in flight, or another process may hold a page.  The
+ * pauses in between are 1 ms, 2, 4, ...; where pages cannot be counted, up to
+ * LAST_BLIND_PAUSE_MS.
+ */
+#define CLOSE_NS UINT64_C (2000000000)
+#define LAST_BLIND_PAUSE_MS 64
+
+/* A filling window is sealed this long after a flush that covered all of it, if
+ * nothing was added since the flush.
+ */
+#define FLUSHED_REST_NS UINT64_C (50000000)
+
+/* ---- steps ---- */
+
+static bool
+is_at_rest_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return ev->added <= ev->covered &&
+         nanoseconds_now () >= ev->covered_at + FLUSHED_REST_NS;
+}
+
+/* Take the next step.  Reads, writes and sweeps have turns: each may have work
+ * all the time.  Returns false if there is nothing to do.  Releases the lock.
+ */
+static bool
+step_locked (struct evictor *ev)
+{
+  unsigned i;
+
+  if (writeback_start_locked (ev))
+    return true;
+  for (i = 0; i < 3; i++)
+    switch (ev->turn++ % 3) {
+    case 0:
+      if (drop_reads_due_locked (ev, 1) && drop_reads_locked (ev, false))
+        return true;
+      break;
+    case 1:
+      if (writeback_finish_locked (ev))
+        return true;
+      break;
+    case 2:
+      if (drop_count_locked (ev) || drop_sweep_locked (ev, false))
+        return true;
+      break;
+    }
+  /* Writers wait for credit, and no window returns any; or reads can bypass the
+   * page cache once a flushed window is gone.
+   */
+  return (throttle_is_short (&ev->throttle) || is_at_rest_locked (ev)) &&
+         evictor_seal_locked (ev);
+}
+
+/* ---- emptying ---- */
+
+/* Drop all pages of the disk.  Stops early if a request begins or ends. Returns
+ * 0 if none of the plugin's pages is resident, except for failed ones, a number
+ * above 0 if some are, or -1 if they cannot be counted.  Releases the lock.
+ */
+static int64_t
+empty_locked (struct evictor *ev)
+{
+  const uint64_t requests = ev->requests;
+  unsigned reads;
+  int64_t left;
+
+  lock_assert (&ev->lock);
+  do
+    evictor_seal_locked (ev);
+  while ((writeback_start_locked (ev) || writeback_finish_locked (ev)) &&
+         ev->requests == requests);
+  for (reads = ev->map.nr_reads; reads > 0 && ev->requests == requests; reads--)
+    drop_reads_locked (ev, true);
+  drop_sweep_begins_locked (ev);
+  while (ev->requests == requests && drop_sweep_locked (ev, true))
+    ;
+  left = drop_left_locked (ev);
+  if (left == 0 && ev->requests == requests) {
+    ev->low = UINT64_MAX;
+    ev->high = 0;
+  }
+  return left;
+}
+
+/* Try to empty the idle disk.  Returns true if the thread may end: the disk is
+ * empty, or this was the last attempt.  Releases the lock.
+ */
+static bool
+empty_idle_locked (struct evictor *ev)
+{
+  const uint64_t requests = ev->requests;
+  const int64_t left = empty_locked (ev);
+
+  if (ev->requests != requests)
+    return false;
+  if (left != 0 &&
+      (ev->attempts < IDLE_ATTEMPTS || page_map_has_windows (&ev->map))) {
+    if (ev->attempts < IDLE_ATTEMPTS)
+      ev->attempts++;
+    ev->empty_at = ev->quiet_ticks + (1 << ev->attempts) / 2;
+    return false;
+  }
+  throttle_set_busy (&ev->throttle, false);
+  return true;
+}
+
+/* Empty the closed disk.  Returns when no page is left, after the time limit,
+ * or when a request arrives.  Releases the lock.
+ */
+static void
+empty_closed_locked (struct evictor *ev)
+{
+  const uint64_t requests = ev->requests;
+  uint64_t began, end, first_end = 0;
+  int64_t left;
+  long ms;
+
+  for (ms = 1;; ms *= 2) {
+    began = nanoseconds_now ();
+    left = empty_locked (ev);
+    end = nanoseconds_now ();
+    if (first_end == 0)
+      first_end = end;
+    if (left == 0 || ev->requests != requests ||
+        (left == -1 && ms > LAST_BLIND_PAUSE_MS) ||
+        end + (end - began) + ms * 1000000 > first_end + CLOSE_NS)
+      return;
+    lock_wait_ms (&ev->lock, &ev->woken, ms);
+  }
+}
+
+/* Return whether failed pages must be written once more before the disk is
+ * closed: no flush has failed for the latest error.
+ */
+static bool
+must_retry_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return ev->map.failed > 0 && !ev->retried &&
+         errors_unreported (ev->config.errors);
+}
+
+/* Empty the disk and release it.  Returns true if it is gone.  Releases the
+ * lock.
+ */
+static bool
+close_locked (struct evictor *ev)
+{
+  uint64_t emptied_at;
+  bool gone;
+
+  empty_closed_locked (ev);
+  if (ev->closing && must_retry_locked (ev)) {
+    writeback_retry_locked (ev);
+    empty_closed_locked (ev);
+  }
+  if (!ev->closing) /* a request has arrived */
+    return false;
+  throttle_set_busy (&ev->throttle, false);
+  emptied_at = ev->emptied_at = ev->requests;
+  evictor_unlock (ev);
+  gone = ev->config.release (ev->config.disk);
+  if (gone)
+    return true;
+  lock_take (&ev->lock);
+  if (ev->requests == emptied_at) /* a client is back, or the disk is kept */
+    ev->closing = false;
+  return false;
+}
+
+/* ---- the loop ---- */
+
+/* Wait until there may be a step to take, or for one tick.  After a tick the
+ * disk's share of memory may have changed, because it depends on the number of
+ * busy disks.  Releases the lock.
+ */
+static void
+wait_locked (struct evictor *ev)
+{
+  const uint64_t requests = ev->requests;
+
+  flight_pauses (&ev->flight);
+  throttle_return (&ev->throttle, 0); /* the share may have grown */
+  evictor_unlock (ev);                /* wakes writers */
+  lock_take (&ev->lock);
+  if (!ev->wake_pending)
+    lock_wait_ms (&ev->lock, &ev->woken, TICK_MS);
+  if (ev->wake_pending)
+    return;
+  ev->quiet_ticks = ev->requests == requests ? ev->quiet_ticks + 1 : 0;
+}
+
+static void *
+run (void *arg)
+{
+  struct evictor *ev = arg;
+  bool rests = false;
+
+  pthread_setname_np (pthread_self (), "evictor");
+  lock_take (&ev->lock);
+  while (!rests && !ev->stopping) {
+    ev->wake_pending = false;
+    if (step_locked (ev))
+      continue;
+    if (ev->closing) {
+      if (close_locked (ev))
+        return NULL;
+    }
+    else if (ev->quiet_ticks >= ev->empty_at)
+      rests = empty_idle_locked (ev) && !ev->wake_pending;
+    else
+      wait_locked (ev);
+  }
+  ev->runs = false;
+  evictor_unlock (ev);
+  return NULL;
+}
 
 int
-thread_start (pthread_t *thread, void *(*run) (void *), void *arg)
+thread_use_locked (struct evictor *ev)
 {
-  sigset_t all, old;
-  pthread_attr_t attr;
   int err;
 
-  sigfillset (&all);
-  pthread_sigmask (SIG_SETMASK, &all, &old);
-  pthread_attr_init (&attr);
-  pthread_attr_setstacksize (&attr, STACK_SIZE);
-  err = pthread_create (thread, &attr, run, arg);
-  pthread_attr_destroy (&attr);
-  pthread_sigmask (SIG_SETMASK, &old, NULL);
+  lock_assert (&ev->lock);
+  ev->requests++;
+  ev->quiet_ticks = 0;
+  ev->empty_at = QUIET_TICKS;
+  ev->attempts = 0;
+  ev->closing = false;
+  throttle_set_busy (&ev->throttle, true);
+  if (ev->runs)
+    return 0;
+  if (ev->has_thread) /* it has ended, so this does not block */
+    pthread_join (ev->thread, NULL);
+  err = thread_start (&ev->thread, run, ev);
+  ev->has_thread = ev->runs = err == 0;
   return err;
 }

@@ -67,6 +67,7 @@ throttle_init (struct throttle *t, uint64_t most)
   STAILQ_INIT (&t->waiting);
   STAILQ_INIT (&t->granted);
   t->most = most;
+  t->has_window = true;
   t->most_at_once = BYTES_PER_CPU * (cpus > 0 ? cpus : 1);
 }
 
@@ -79,7 +80,8 @@ throttle_free (struct throttle *t)
 static bool
 has_credit (const struct throttle *t, uint64_t bytes)
 {
-  return t->used == 0 || t->used + bytes <= throttle_share (t);
+  return t->has_window &&
+         (t->used == 0 || t->used + bytes <= throttle_share (t));
 }
 
 /* Return the bytes of a writer's slot. */
@@ -144,6 +146,13 @@ throttle_is_short (const struct throttle *t)
 }
 
 void
+throttle_set_window (struct throttle *t, bool has_window)
+{
+  t->has_window = has_window;
+  grant (t);
+}
+
+void
 throttle_charge (struct throttle *t, uint64_t bytes)
 {
   t->used += bytes;
@@ -176,60 +185,4 @@ throttle_unlock (struct throttle *t, struct lock *lock)
     STAILQ_REMOVE_HEAD (&granted, next);
     sem_post (&w->granted);
   }
-}
-
-/* ---- pacing ---- */
-
-/* The evictor's speed is measured over NS_MEASURED of work.  A new measurement
- * has a weight of 1 / TIMES_MEASURED in the moving average.  Idle time is not
- * measured, so a light writer is not throttled by it.
- */
-#define NS_MEASURED (20 * UINT64_C (1000000))
-#define TIMES_MEASURED 4
-
-/* In ns.  Pauses shorter than SHORTEST_PAUSE cost more than they even out.
- * Pauses of up to 100 ms cost a disk of 40 MB/s 8 to 17 % of its speed.  64
- * writers of 4 KiB that were paced on a fast disk had 0.89 of their speed, and
- * no shorter tail (Linux 6.18).
- */
-#define SHORTEST_PAUSE (500 * UINT64_C (1000))
-#define LONGEST_PAUSE (20 * UINT64_C (1000000))
-#define COSTS_OF_PAUSE (100 * UINT64_C (1000))
-
-void
-throttle_worked (struct throttle *t, uint64_t bytes, uint64_t ns)
-{
-  double measured;
-
-  t->worked_ns += ns;
-  t->worked_bytes += bytes;
-  if (t->worked_ns < NS_MEASURED || t->worked_bytes == 0)
-    return;
-  measured = (double) t->worked_ns / t->worked_bytes;
-  if (t->ns_per_byte == 0)
-    t->ns_per_byte = measured;
-  t->ns_per_byte += (measured - t->ns_per_byte) / TIMES_MEASURED;
-  t->worked_ns = 0;
-  t->worked_bytes = 0;
-}
-
-bool
-throttle_is_paced (const struct throttle *t, uint64_t bytes)
-{
-  return t->ns_per_byte > 0 && t->used > throttle_share (t) / 2 &&
-         (t->writing <= t->most_at_once / 2 ||
-          t->ns_per_byte * bytes >= COSTS_OF_PAUSE);
-}
-
-uint64_t
-throttle_begin_at (struct throttle *t, uint64_t bytes, uint64_t now)
-{
-  const double half = throttle_share (t) / 2;
-  const double slower = t->used > half ? 2 * (t->used - half) / half : 0;
-  uint64_t at = t->next_at > now ? t->next_at : now;
-
-  if (at > now + LONGEST_PAUSE)
-    at = now + LONGEST_PAUSE;
-  t->next_at = at + slower * t->ns_per_byte * bytes;
-  return at >= now + SHORTEST_PAUSE ? at : now;
 }

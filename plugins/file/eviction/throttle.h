@@ -2,19 +2,15 @@
  *
  * A writer needs credit for each byte that it makes dirty.  The evictor returns
  * credit in small amounts as the disk takes the data, so writers proceed at the
- * speed of the disk, and none waits for a whole window.  Once half of the
- * credit is in use, writers are paced: each one waits briefly, so that no
- * writer waits long while the evictor returns no credit, for example while it
- * starts a window.
+ * speed of the disk, and none waits for a whole window.
  *
  * A writer also needs a write slot.  A file system lets one thread at a time
  * change a file, so more than a few large writers only compete for the CPUs.
  *
  * Writers queue in the order of their arrival.
  *
- * Promise: writers wait in arrival order, briefly and early.  "Numbers behind
- * design decisions" in docs/benchmarks.md has the latencies without slots, and
- * without pacing.
+ * Promise: writers wait in arrival order.  "Numbers behind design decisions" in
+ * docs/benchmarks.md has the latencies without slots.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -29,7 +25,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "lock.h"
+#include "util.h"
 
 /* The least bytes that the ring of a busy disk may hold: two of the smallest
  * windows.
@@ -60,13 +56,8 @@ struct throttle {
   uint64_t most;               /* constant: credit if no other disk is busy */
   uint64_t most_at_once;       /* constant: most of "writing" */
   uint64_t used;               /* bytes of credit in use */
+  bool has_window;             /* a window can be filled */
   bool busy;                   /* the disk is counted as busy */
-
-  /* Pacing. */
-  double ns_per_byte;    /* of the evictor's work; 0 = not known */
-  uint64_t worked_ns;    /* time of its work since ns_per_byte was measured */
-  uint64_t worked_bytes; /* bytes evicted since then */
-  uint64_t next_at;      /* time in ns at which the next writer may begin */
 };
 
 /* Initialize.  "most" is the bytes that a ring of the disk may hold if no other
@@ -89,20 +80,10 @@ void throttle_set_busy (struct throttle *t, bool busy);
  */
 uint64_t throttle_share (const struct throttle *t);
 
-/* Record that the evictor worked for "ns" and evicted "bytes". */
-void throttle_worked (struct throttle *t, uint64_t bytes, uint64_t ns);
-
-/* Return whether a writer of "bytes" must be paced now.  On a fast disk,
- * writers that wait for slots are slow enough without pacing.
+/* Record whether a window can be filled.  While all windows wait for the disk,
+ * no writer gets credit.
  */
-bool throttle_is_paced (const struct throttle *t, uint64_t bytes);
-
-/* Return the time at which a writer of "bytes" may begin: "now" or later, in ns
- * of nanoseconds_now.  When three quarters of the credit are in use, the
- * writers are paced to the speed of the evictor.  Must be called once for each
- * paced writer.
- */
-uint64_t throttle_begin_at (struct throttle *t, uint64_t bytes, uint64_t now);
+void throttle_set_window (struct throttle *t, bool has_window);
 
 /* Take a slot and "bytes" of credit, if both are available and no writer waits.
  * Returns false otherwise.  While no credit is in use, a writer may take more

@@ -1,4 +1,4 @@
-/* Reopen: a new file description of a file that is already open.
+/* What all files share: reopening a file, and starting a thread.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -7,9 +7,10 @@
 #include <config.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 
-#include "reopen.h"
+#include "util.h"
 
 int
 reopen (int fd, int flags)
@@ -28,4 +29,24 @@ reopen (int fd, int flags)
   p -= sizeof directory - 1;
   memcpy (p, directory, sizeof directory - 1);
   return open (p, flags | O_CLOEXEC | O_NOCTTY);
+}
+
+/* Enough for a thread without deep calls, printf included. */
+#define STACK_SIZE (128 * 1024)
+
+int
+thread_start (pthread_t *thread, void *(*run) (void *), void *arg)
+{
+  sigset_t all, old;
+  pthread_attr_t attr;
+  int err;
+
+  sigfillset (&all);
+  pthread_sigmask (SIG_SETMASK, &all, &old);
+  pthread_attr_init (&attr);
+  pthread_attr_setstacksize (&attr, STACK_SIZE);
+  err = pthread_create (thread, &attr, run, arg);
+  pthread_attr_destroy (&attr);
+  pthread_sigmask (SIG_SETMASK, &old, NULL);
+  return err;
 }

@@ -1,0 +1,510 @@
+/* Dropping: how pages leave the page cache.
+ *
+ * A drop releases the lock, and marks what it drops: a request that wants to
+ * write to these pages waits.  Otherwise a page that is written and fails at
+ * once would be dropped with the others: four of four runs of 4K writes with
+ * flushes, to a disk that refuses the writes, read old data (Linux 6.18).
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <inttypes.h>
+#include <string.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "evictor_impl.h"
+
+/* The most ranges that are dropped before the lock is taken again. */
+#define MOST_RUNS 64
+
+struct drop {
+  struct extent runs[MOST_RUNS];
+  unsigned nr;
+};
+
+/* Add a range, which follows all others. */
+static void
+add_range (struct drop *d, uint64_t offset, uint64_t end)
+{
+  struct extent *last = d->nr ? &d->runs[d->nr - 1] : NULL;
+
+  if (offset >= end)
+    return;
+  if (last && last->offset + last->length == offset)
+    last->length += end - offset;
+  else
+    d->runs[d->nr++] = (struct extent){ offset, end - offset };
+}
+
+static bool
+is_full (const struct drop *d)
+{
+  return d->nr >= MOST_RUNS;
+}
+
+/* Add the pages from *page on, and before "end", of a cell that are in window
+ * "nr" (0 = none), with "free" also those in the state "none".  Moves *page.
+ */
+static void
+add_cell (const struct evictor *ev, struct drop *d, const struct cell *c,
+          unsigned *page, unsigned end, unsigned nr, bool free)
+{
+  const uint64_t size = ev->map.page_size, start = c->nr * CELL_PAGES;
+  unsigned pages;
+
+  while (!is_full (d) && *page < end &&
+         (pages = cell_run (c, page, 0xff, nr ? nr : 0xff, free))) {
+    if (*page < end)
+      add_range (d, (start + *page) * size,
+                 (start + (*page + pages < end ? *page + pages : end)) * size);
+    *page += pages;
+  }
+  if (!is_full (d))
+    *page = end;
+}
+
+/* Drop the ranges.  Releases the lock. */
+static void
+drop_ranges_locked (struct evictor *ev, const struct drop *d)
+{
+  unsigned i;
+
+  lock_assert (&ev->lock);
+  evictor_unlock (ev);
+  for (i = 0; i < d->nr; i++)
+    pagecache_drop (ev->config.fd, d->runs[i].offset, d->runs[i].length);
+  lock_take (&ev->lock);
+}
+
+/* A drop of pages that another process maps has no effect, but drains the page
+ * lists of all CPUs: with a file that another process mapped, reads of 64 KiB
+ * had 0.65 of the stock plugin's speed (Linux 6.18).  So after a slow drop
+ * whose pages stay, the next ones are left out: 1, 3, 7 or 15 of them.  A sweep
+ * drops what they leave when the disk is idle.
+ */
+#define SLOW_NS 200000
+#define MOST_SKIPS 15
+
+/* Drop the ranges, unless that is likely to have no effect and "all" is false.
+ * With preserve all drops are made, as there is no sweep.  Releases the lock.
+ */
+static void
+try_ranges_locked (struct evictor *ev, const struct drop *d, bool all)
+{
+  const uint64_t began = nanoseconds_now ();
+  const struct extent *first = &d->runs[0];
+  bool stay = false;
+
+  if (d->nr == 0)
+    return;
+  if (all || ev->config.preserve) {
+    drop_ranges_locked (ev, d);
+    return;
+  }
+  if (ev->to_skip > 0) {
+    ev->to_skip--;
+    return;
+  }
+  drop_ranges_locked (ev, d);
+  if (nanoseconds_now () - began > SLOW_NS) {
+    evictor_unlock (ev);
+    stay = pagecache_count (ev->config.pages, ev->config.fd, first->offset,
+                            first->length) > (int64_t) first->length / 2;
+    lock_take (&ev->lock);
+  }
+  ev->skip = stay ? (ev->skip < MOST_SKIPS ? 2 * ev->skip + 1 : MOST_SKIPS) : 0;
+  ev->to_skip = ev->skip;
+}
+
+/* Whether other processes may have pages of a cell that are not known. */
+static bool
+is_unknown (const struct evictor *ev, const struct cell *c)
+{
+  return ev->config.preserve && c->looked != LOOKED;
+}
+
+/* ---- windows ---- */
+
+/* Whether a window is the last one that has pages in the cell.  If a reader
+ * uses the cell, too, the rest is dropped when it is through.
+ */
+static bool
+is_last (const struct evictor *ev, const struct cell *c, unsigned nr)
+{
+  unsigned i;
+
+  for (i = 1; i <= ev->map.nr_windows; i++)
+    if (i != nr && c->in[i] > 0)
+      return false;
+  return !c->listed && !is_unknown (ev, c);
+}
+
+/* With preserve, keep a cell in the list of reads whose pages are still
+ * resident after a drop of all: a call in progress, such as fdatasync(2), holds
+ * them. Without the list they would count as another process's.  Releases the
+ * lock.
+ */
+static void
+list_leftovers_locked (struct evictor *ev, struct cell *c)
+{
+  const uint64_t offset = c->nr * cell_size (&ev->map);
+  bool resident[CELL_PAGES], left = false;
+  unsigned i;
+
+  lock_assert (&ev->lock);
+  if (!ev->config.preserve || is_unknown (ev, c))
+    return;
+  evictor_unlock (ev);
+  if (!pagecache_find (ev->config.pages, ev->config.fd, offset, CELL_PAGES,
+                       resident))
+    memset (resident, 0, sizeof resident);
+  lock_take (&ev->lock);
+  for (i = 0; i < CELL_PAGES; i++)
+    left |= resident[i] && c->page[i] == 0;
+  if (left)
+    cell_list (&ev->map, c, offset, 0, 0);
+}
+
+bool
+drop_window_locked (struct evictor *ev, unsigned nr)
+{
+  struct window *w = &ev->map.window[nr];
+  struct cursor *at = &w->dropped;
+  unsigned i = at->cell;
+  struct drop d = { .nr = 0 };
+
+  lock_assert (&ev->lock);
+  for (; at->cell < w->nr_cells && !is_full (&d); at->cell++, at->page = 0) {
+    struct cell *c = w->cells[at->cell];
+
+    if (c->dropping == 0)
+      c->dropping = is_last (ev, c, nr) ? WHOLE_CELL : nr;
+    else if (at->page == 0) /* by a reader, which will be done soon */
+      break;
+    if (c->in[nr] > 0)
+      add_cell (ev, &d, c, &at->page, CELL_PAGES, nr,
+                c->dropping == WHOLE_CELL);
+    if (is_full (&d) && at->page < CELL_PAGES)
+      break;
+  }
+  if (at->cell == i && d.nr == 0 && i < w->nr_cells) {
+    lock_wait (&ev->lock, &ev->changed);
+    return true;
+  }
+  try_ranges_locked (ev, &d, false);
+  for (; i < at->cell; i++) {
+    struct cell *c = w->cells[i];
+    const bool whole = c->dropping == WHOLE_CELL;
+
+    window_leave (&ev->map, nr, c, false);
+    c->dropping = 0;
+    if (whole)
+      list_leftovers_locked (ev, c);
+    cell_put (&ev->map, c);
+  }
+  pthread_cond_broadcast (&ev->changed);
+  return at->cell < w->nr_cells;
+}
+
+/* ---- reads ---- */
+
+/* Read cells that may stay: as many bytes as windows may hold, and two for each
+ * reader, which is in one and may be ahead in the next.
+ */
+static uint64_t
+most_cells (const struct evictor *ev)
+{
+  const uint64_t share = throttle_share (&ev->throttle);
+
+  return share / 2 / cell_size (&ev->map) + 2 + 2 * evictor_readers_locked (ev);
+}
+
+/* With preserve there is no readahead, and leftovers stay in the list. */
+static bool
+has_many_reads (const struct evictor *ev, unsigned times)
+{
+  return !ev->config.preserve && ev->map.nr_reads > times * most_cells (ev);
+}
+
+bool
+drop_reads_due_locked (const struct evictor *ev, unsigned times)
+{
+  lock_assert (&ev->lock);
+  return ev->map.read_bytes > times * throttle_share (&ev->throttle) / 2 ||
+         has_many_reads (ev, times);
+}
+
+/* Add the readahead behind a cell that no read has reached: up to the next cell
+ * of the map.  Only one such range is dropped at a time.  Returns true if it
+ * was added: the caller resets ev->dropping.
+ */
+static bool
+add_readahead (struct evictor *ev, struct drop *d, const struct cell *c)
+{
+  const uint64_t size = cell_size (&ev->map), begin = (c->nr + 1) * size;
+  uint64_t end = begin;
+
+  if (ev->dropping.length > 0 || ev->config.preserve || is_full (d))
+    return false;
+  while (end < begin + 2 * ev->config.read_ahead &&
+         cell_find (&ev->map, end / size) == NULL)
+    end += size;
+  ev->dropping = (struct extent){ begin, end - begin };
+  add_range (d, begin, end);
+  return end > begin;
+}
+
+/* Whether no read will come that uses the readahead in the cell: all of it was
+ * read, the next one was read, or it was not read for a second.
+ */
+static bool
+is_through (const struct evictor *ev, const struct cell *c)
+{
+  const struct cell *next = cell_find (&ev->map, c->nr + 1);
+
+  return c->read_end >= cell_size (&ev->map) || (next && next->listed) ||
+         nanoseconds_now () / 1000000000 > c->read_at + 1;
+}
+
+bool
+drop_reads_locked (struct evictor *ev, bool all)
+{
+  const bool many = all || has_many_reads (ev, 1);
+  struct drop d = { .nr = 0 };
+  const struct cell *next;
+  bool whole, ahead = false;
+  unsigned page = 0, end;
+  struct cell *c;
+
+  lock_assert (&ev->lock);
+  TAILQ_FOREACH_REVERSE (c, &ev->map.reads, cells, reads)
+  {
+    if (c->dropping == 0 && (many || c->read_bytes > 0))
+      break;
+  }
+  if (c == NULL)
+    return false;
+  whole = many || is_through (ev, c);
+  end = whole ? CELL_PAGES : c->read_end / ev->map.page_size;
+  c->refs++;
+  c->dropping = WHOLE_CELL;
+  do {
+    d.nr = 0;
+    if (is_unknown (ev, c))
+      page = end;
+    else
+      add_cell (ev, &d, c, &page, end, 0, true);
+    next = cell_find (&ev->map, c->nr + 1);
+    if (whole && page >= end && !(next && next->listed))
+      ahead = add_readahead (ev, &d, c);
+    try_ranges_locked (ev, &d, all);
+  } while (page < end);
+  if (ahead)
+    ev->dropping.length = 0;
+  c->dropping = 0;
+  if (whole && c->listed) {
+    cell_unlist (&ev->map, c);
+    list_leftovers_locked (ev, c);
+  }
+  else {
+    ev->map.read_bytes -= c->read_bytes;
+    c->read_bytes = 0;
+  }
+  cell_put (&ev->map, c);
+  pthread_cond_broadcast (&ev->changed);
+  return true;
+}
+
+/* ---- sweeps ---- */
+
+/* Bytes.  A piece takes 1 or 2 ms if all of it is resident in single pages, and
+ * almost no time if no page is resident.  After a quick piece the next one is
+ * twice as long, up to MOST_PIECE, or in files above 8 TiB, to the size divided
+ * by MOST_PIECES.  The first piece is short because writers to a piece wait
+ * until it is swept.
+ */
+#define PIECE (UINT64_C (8) << 20)
+#define MOST_PIECE (UINT64_C (1) << 30)
+#define MOST_PIECES 8192
+#define QUICK_NS 200000
+
+void
+drop_sweep_begins_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  if (ev->config.preserve || ev->low >= ev->high)
+    return;
+  counters_add (ev->config.counters, STATS_SWEEPS, 1);
+  ev->sweep_at = ev->low;
+  ev->sweep_most = PIECE;
+}
+
+/* Add what a sweep drops of the cell at "offset", or if there is none, up to
+ * the next one or to "end".  Returns the offset at which the sweep continues.
+ */
+static uint64_t
+sweep_cell (const struct evictor *ev, struct drop *d, uint64_t offset,
+            uint64_t end, bool all)
+{
+  const uint64_t size = cell_size (&ev->map), nr = offset / size;
+  const uint64_t reading = atomic_load (&ev->reading);
+  const uint64_t ahead = (2 * ev->config.read_ahead + reading) / size + 1;
+  const struct cell *c = cell_find (&ev->map, nr), *next;
+  unsigned page = offset % size / ev->map.page_size;
+  uint64_t next_nr;
+
+  if (c == NULL) {
+    next_nr = page_map_next (&ev->map, nr);
+    if (next_nr < end / size)
+      end = next_nr * size;
+    add_range (d, offset, end);
+    return end;
+  }
+  if (c->listed && !all) { /* the readers' */
+    next = cell_find (&ev->map, nr + 1);
+    return (nr + 1 + (next && next->listed ? 0 : ahead)) * size;
+  }
+  if (c->dropping)
+    return (nr + 1) * size;
+  add_cell (ev, d, c, &page, CELL_PAGES, 0, true);
+  return nr * size + page * ev->map.page_size;
+}
+
+bool
+drop_sweep_locked (struct evictor *ev, bool all)
+{
+  const uint64_t begin = nanoseconds_now (), size = cell_size (&ev->map);
+  struct drop d = { .nr = 0 };
+  uint64_t end, at = ev->sweep_at;
+
+  lock_assert (&ev->lock);
+  if (at == UINT64_MAX || ev->dropping.length > 0 || ev->unmapped > 0)
+    return false;
+  end = ((at + ev->sweep_most) / size + 1) * size;
+  if (end > ev->high)
+    end = ev->high;
+  while (at < end && !is_full (&d))
+    at = sweep_cell (ev, &d, at, end, all);
+  if (d.nr > 0) {
+    ev->dropping.offset = d.runs[0].offset;
+    ev->dropping.length = d.runs[d.nr - 1].offset + d.runs[d.nr - 1].length -
+                          d.runs[0].offset;
+    drop_ranges_locked (ev, &d);
+    ev->dropping.length = 0;
+    pthread_cond_broadcast (&ev->changed);
+  }
+  ev->sweep_at = at < ev->high ? at : UINT64_MAX;
+  if (ev->sweep_at == UINT64_MAX) {
+    ev->swept = true;
+    if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
+      ev->to_count = 0;
+  }
+  if (nanoseconds_now () - begin >= QUICK_NS)
+    ev->sweep_most = PIECE;
+  else if (ev->sweep_most < MOST_PIECE ||
+           ev->sweep_most < (ev->high - ev->low) / MOST_PIECES)
+    ev->sweep_most *= 2;
+  return true;
+}
+
+/* ---- counting ---- */
+
+/* Return the resident bytes of [low, high), or -1.  Releases the lock. */
+static int64_t
+count_locked (struct evictor *ev)
+{
+  const uint64_t low = ev->low, high = ev->high;
+  int64_t resident = 0;
+
+  lock_assert (&ev->lock);
+  if (low >= high)
+    return 0;
+  evictor_unlock (ev);
+  resident = pagecache_count (ev->config.pages, ev->config.fd, low, high - low);
+  lock_take (&ev->lock);
+  return resident;
+}
+
+int64_t
+drop_left_locked (struct evictor *ev)
+{
+  const int64_t resident = ev->config.preserve ? 0 : count_locked (ev);
+  const int64_t failed = ev->map.failed * ev->map.page_size;
+
+  lock_assert (&ev->lock);
+  if (page_map_has_windows (&ev->map) || ev->map.nr_reads > 0)
+    return resident > 1 ? resident : 1;
+  return resident <= 0 ? resident : resident > failed ? resident - failed : 0;
+}
+
+/* The pages are counted each time that requests of this many bytes were made.
+ */
+#define BYTES_PER_COUNT (UINT64_C (4) << 20)
+
+/* A count takes at most this fraction of the time: it costs what is resident,
+ * also where another process maps a large file.
+ */
+#define COUNT_FRACTION 50
+
+/* Bytes that may be resident without a reason to sweep: windows, read cells,
+ * requests in progress, failed pages, and the readahead of every reader, which
+ * the kernel may double.  A quarter of the share is added because the count is
+ * older than these values.
+ */
+static uint64_t
+allowance_locked (const struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return ev->map.nr_reads * cell_size (&ev->map) +
+         (uint64_t) atomic_load (&ev->reading) + ev->throttle.used +
+         ev->map.failed * ev->map.page_size +
+         2 * evictor_readers_locked (ev) * ev->config.read_ahead +
+         throttle_share (&ev->throttle) / 4;
+}
+
+/* The number of counts after which pages that stayed in a sweep are swept
+ * again: other processes may have released them.
+ */
+#define COUNTS_PER_TRY 256
+
+/* Where pages cannot be counted, a sweep for each ring of requests limits the
+ * resident pages.
+ */
+bool
+drop_count_locked (struct evictor *ev)
+{
+  const uint64_t began = nanoseconds_now ();
+  int64_t resident = -1, excess;
+
+  lock_assert (&ev->lock);
+  if (ev->config.preserve || ev->to_count > 0 || began < ev->count_at ||
+      ev->sweep_at != UINT64_MAX)
+    return false;
+  if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
+    resident = count_locked (ev);
+  ev->to_count = resident == -1 ? throttle_share (&ev->throttle)
+                                : BYTES_PER_COUNT;
+  ev->count_at = nanoseconds_now () +
+                 COUNT_FRACTION * (nanoseconds_now () - began);
+  excess = resident - (int64_t) allowance_locked (ev);
+  if (ev->swept) /* other processes map or use what has stayed */
+    ev->stay = excess > 0 ? excess : 0;
+  else if (++ev->counts % COUNTS_PER_TRY == 0)
+    ev->stay = 0;
+  ev->swept = false;
+  if (resident >= 0 && excess <= (int64_t) ev->stay)
+    return true;
+  drop_sweep_begins_locked (ev);
+  if (file_debug_evict) {
+    evictor_unlock (ev);
+    nbdkit_debug ("%s: sweeping: %" PRIi64 " bytes are resident",
+                  ev->config.name, resident);
+    lock_take (&ev->lock);
+  }
+  return true;
+}

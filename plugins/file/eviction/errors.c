@@ -1,0 +1,200 @@
+/* Writeback errors of a disk: each fails a flush of every connection that could
+ * have written.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <unistd.h>
+
+#include "errors.h"
+
+#define ERRNO_BITS 16
+#define ERRNO_MASK 0xffff
+
+void
+errors_init (struct errors *e, int fd, bool per_handle)
+{
+  *e = (struct errors){ .fd = fd, .per_handle = per_handle };
+  lock_init (&e->lock);
+  TAILQ_INIT (&e->calls);
+  pthread_cond_init (&e->call_ended, NULL);
+}
+
+void
+errors_free (struct errors *e)
+{
+  pthread_cond_destroy (&e->call_ended);
+  lock_destroy (&e->lock);
+}
+
+errors_mark
+errors_now (const struct errors *e)
+{
+  return atomic_load (&e->mark);
+}
+
+int
+errors_unreported (struct errors *e)
+{
+  int err;
+
+  lock_take (&e->lock);
+  err = e->mark > e->reported ? e->mark & ERRNO_MASK : 0;
+  lock_release (&e->lock);
+  return err;
+}
+
+/* ---- calls ---- */
+
+void
+errors_call_begins (struct errors *e, struct errors_call *call)
+{
+  lock_take (&e->lock);
+  call->number = ++e->nr_calls;
+  TAILQ_INSERT_TAIL (&e->calls, call, next);
+  lock_release (&e->lock);
+}
+
+static void
+call_ends_locked (struct errors *e, struct errors_call *call, int err)
+{
+  lock_assert (&e->lock);
+  if (err)
+    e->mark = ((e->mark >> ERRNO_BITS) + 1) << ERRNO_BITS | err;
+  if (TAILQ_FIRST (&e->calls) == call) /* which is what flushes wait for */
+    pthread_cond_broadcast (&e->call_ended);
+  TAILQ_REMOVE (&e->calls, call, next);
+}
+
+void
+errors_call_ends (struct errors *e, struct errors_call *call, int err)
+{
+  lock_take (&e->lock);
+  call_ends_locked (e, call, err);
+  lock_release (&e->lock);
+}
+
+static int
+sync_file (int fd)
+{
+  unsigned tries = 0;
+  int r;
+
+  do
+    r = fdatasync (fd);
+  while (r == -1 && was_interrupted (&tries));
+  return r == -1 ? errno : 0;
+}
+
+int
+errors_sync (struct errors *e, int fd)
+{
+  struct errors_call call;
+  int err;
+
+  errors_call_begins (e, &call);
+  err = sync_file (fd);
+  errors_call_ends (e, &call, err);
+  return err;
+}
+
+/* Wait until all calls that are in progress now have recorded their result. */
+static void
+wait_for_calls_locked (struct errors *e)
+{
+  const uint64_t last = e->nr_calls;
+  const struct errors_call *first;
+
+  lock_assert (&e->lock);
+  while ((first = TAILQ_FIRST (&e->calls)) && first->number <= last)
+    lock_wait (&e->lock, &e->call_ended);
+}
+
+void
+errors_settle (struct errors *e)
+{
+  lock_take (&e->lock);
+  wait_for_calls_locked (e);
+  lock_release (&e->lock);
+}
+
+/* ---- a connection ---- */
+
+void
+errors_client_init (struct errors *e, struct errors_client *c)
+{
+  lock_take (&e->lock);
+  *c = (struct errors_client){ .reported = e->reported };
+  lock_release (&e->lock);
+}
+
+void
+errors_change_ends (struct errors *e, struct errors_client *c,
+                    errors_mark begun)
+{
+  if (errors_now (e) == begun)
+    return;
+  lock_take (&e->lock);
+  if (c->reported > begun)
+    c->reported = begun;
+  c->lowered++;
+  lock_release (&e->lock);
+}
+
+/* Several flushes of a connection may be in progress.  All cover the writes
+ * that ended before they began, so each compares with what was reported when it
+ * began, and all fail for an error.  A change that ended during the flush, and
+ * may have the error, is reported by the next one.
+ */
+int
+errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
+{
+  struct errors_call call;
+  errors_mark reported;
+  unsigned lowered;
+  bool is_known;
+  int err;
+
+  lock_take (&e->lock);
+  reported = c->reported;
+  lowered = c->lowered;
+  lock_release (&e->lock);
+  errors_call_begins (e, &call);
+  err = sync_file (e->per_handle ? fd : e->fd);
+  if (err == EINVAL && unchanged)
+    err = 0;
+  lock_take (&e->lock);
+  /* Each handle reports the same error once more. */
+  is_known = e->per_handle && e->mark > reported &&
+             (int) (e->mark & ERRNO_MASK) == err;
+  call_ends_locked (e, &call, is_known ? 0 : err);
+  if (err == 0)
+    wait_for_calls_locked (e);
+  if (err == 0 && e->mark > reported)
+    err = e->mark & ERRNO_MASK;
+  if (err) {
+    e->reported = e->mark;
+    if (c->lowered == lowered)
+      c->reported = e->mark;
+  }
+  lock_release (&e->lock);
+  return err;
+}
+
+int
+errors_sync_fua (struct errors *e, int fd, bool alone, errors_mark begun)
+{
+  const int err = errors_sync (e, fd);
+  errors_mark now;
+
+  lock_take (&e->lock);
+  if (err == 0 && !alone)
+    wait_for_calls_locked (e);
+  now = e->mark;
+  lock_release (&e->lock);
+  /* An error that another call recorded may be of this change. */
+  return err ? err : now != begun ? (int) (now & ERRNO_MASK) : 0;
+}

@@ -1,0 +1,462 @@
+/* The page map: what the plugin knows of each page of a disk.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "page_map.h"
+
+/* For 4,096 cells, which eight windows of random writes may have. */
+#define BUCKETS 1024
+
+void
+page_map_init (struct page_map *m, uint64_t page_size, unsigned nr_windows)
+{
+  memset (m, 0, sizeof *m);
+  m->page_size = page_size;
+  m->nr_windows = nr_windows;
+  TAILQ_INIT (&m->reads);
+}
+
+void
+page_map_free (struct page_map *m)
+{
+  struct cell *c;
+  unsigned i;
+
+  for (i = 0; m->buckets && i < BUCKETS; i++)
+    while ((c = LIST_FIRST (&m->buckets[i]))) {
+      LIST_REMOVE (c, same_bucket);
+      free (c);
+    }
+  free (m->buckets);
+  for (i = 1; i <= m->nr_windows; i++)
+    free (m->window[i].cells);
+}
+
+/* ---- cells ---- */
+
+struct cell *
+cell_find (const struct page_map *m, uint64_t nr)
+{
+  struct cell *c;
+
+  if (m->buckets == NULL)
+    return NULL;
+  LIST_FOREACH (c, &m->buckets[nr % BUCKETS], same_bucket)
+    if (c->nr == nr)
+      break;
+  return c;
+}
+
+struct cell *
+cell_get (struct page_map *m, uint64_t nr)
+{
+  struct cell *c = cell_find (m, nr);
+
+  if (c == NULL) {
+    if (m->buckets == NULL)
+      m->buckets = calloc (BUCKETS, sizeof *m->buckets);
+    c = m->buckets ? calloc (1, sizeof *c) : NULL;
+    if (c == NULL)
+      return NULL;
+    c->nr = nr;
+    LIST_INSERT_HEAD (&m->buckets[nr % BUCKETS], c, same_bucket);
+    m->nr_cells++;
+  }
+  c->refs++;
+  return c;
+}
+
+void
+cell_put (struct page_map *m, struct cell *c)
+{
+  if (--c->refs > 0 || c->used > 0)
+    return;
+  LIST_REMOVE (c, same_bucket);
+  free (c);
+  if (--m->nr_cells == 0) {
+    free (m->buckets);
+    m->buckets = NULL;
+  }
+}
+
+uint64_t
+page_map_next (const struct page_map *m, uint64_t nr)
+{
+  uint64_t next = UINT64_MAX;
+  const struct cell *c;
+  unsigned i;
+
+  for (i = 0; m->buckets && i < BUCKETS; i++)
+    LIST_FOREACH (c, &m->buckets[i], same_bucket)
+      if (c->nr > nr && c->nr < next)
+        next = c->nr;
+  return next;
+}
+
+/* Whether eight pages from a multiple of eight on are in the state "none". */
+static bool
+eight_none (const struct cell *c, unsigned page)
+{
+  uint64_t bytes;
+
+  memcpy (&bytes, c->page + (page & ~7u), sizeof bytes);
+  return (page & 7) == 0 && bytes == 0;
+}
+
+unsigned
+cell_run (const struct cell *c, unsigned *page, uint8_t mask, uint8_t value,
+          bool none)
+{
+#define MATCHES(i) ((c->page[i] & mask) == value || (none && c->page[i] == 0))
+  unsigned i = *page;
+
+  while (i < CELL_PAGES && !MATCHES (i))
+    i += !none && eight_none (c, i) ? 8 : 1;
+  *page = i;
+  while (i < CELL_PAGES && MATCHES (i))
+    i += none && eight_none (c, i) ? 8 : 1;
+  return i - *page;
+#undef MATCHES
+}
+
+void
+cell_list (struct page_map *m, struct cell *c, uint64_t offset, uint64_t length,
+           uint64_t now)
+{
+  const uint64_t end = offset + length - c->nr * cell_size (m);
+
+  if (c->listed)
+    TAILQ_REMOVE (&m->reads, c, reads);
+  else {
+    c->refs++;
+    c->read_end = c->read_bytes = 0;
+    m->nr_reads++;
+  }
+  TAILQ_INSERT_HEAD (&m->reads, c, reads);
+  c->listed = true;
+  c->read_at = now;
+  c->read_bytes += length;
+  m->read_bytes += length;
+  if (end > c->read_end)
+    c->read_end = end;
+}
+
+void
+cell_unlist (struct page_map *m, struct cell *c)
+{
+  TAILQ_REMOVE (&m->reads, c, reads);
+  c->listed = false;
+  m->nr_reads--;
+  m->read_bytes -= c->read_bytes;
+  cell_put (m, c);
+}
+
+/* ---- writes ---- */
+
+/* The pages of [offset, offset+length) that are in cell nr: [*from, *to).  With
+ * "whole" only pages that are in the range as a whole.
+ */
+static void
+pages_in_cell (const struct page_map *m, uint64_t nr, uint64_t offset,
+               uint64_t length, bool whole, unsigned *from, unsigned *to)
+{
+  const uint64_t size = m->page_size, start = nr * CELL_PAGES;
+  const uint64_t first = (offset + (whole ? size - 1 : 0)) / size;
+  const uint64_t end = (offset + length + (whole ? 0 : size - 1)) / size;
+
+  *from = first > start ? first - start : 0;
+  *to = end < start + CELL_PAGES ? (end > start ? end - start : 0) : CELL_PAGES;
+}
+
+static uint64_t
+first_cell (const struct page_map *m, uint64_t offset)
+{
+  return offset / cell_size (m);
+}
+
+static uint64_t
+last_cell (const struct page_map *m, uint64_t offset, uint64_t length)
+{
+  return (offset + length - 1) / cell_size (m);
+}
+
+/* Make room for "more" cells in a window. */
+static bool
+reserve (struct window *w, unsigned more)
+{
+  unsigned room = w->room ? w->room : 8;
+  struct cell **cells;
+
+  while (room < w->nr_cells + more)
+    room *= 2;
+  if (room == w->room)
+    return true;
+  cells = realloc (w->cells, room * sizeof *cells);
+  if (cells == NULL)
+    return false;
+  w->cells = cells;
+  w->room = room;
+  return true;
+}
+
+static void
+set_failed (struct page_map *m, struct cell *c, unsigned page, bool failed)
+{
+  const bool was = c->page[page] & FAILED;
+
+  c->page[page] = (c->page[page] & ~FAILED) | (failed ? FAILED : 0);
+  c->failed += failed - was;
+  m->failed += failed - was;
+}
+
+/* Add a page to the filling window.  Returns the credit that it had. */
+static uint64_t
+add_page (struct page_map *m, struct cell *c, unsigned page, uint64_t now)
+{
+  const unsigned nr = window_nr (m, m->fill), old = c->page[page] & IN_WINDOW;
+  struct window *before = &m->window[old];
+  uint64_t freed = 0;
+
+  if (old) {
+    if (before->since != now)
+      set_failed (m, c, page, true);
+    freed = before->held < m->page_size ? before->held : m->page_size;
+    before->held -= freed;
+    before->pages--;
+    c->in[old]--;
+  }
+  else if (!(c->page[page] & FAILED))
+    c->used++;
+  c->page[page] = (c->page[page] & ~IN_WINDOW) | nr;
+  c->in[nr]++;
+  m->window[nr].pages++;
+  return freed;
+}
+
+bool
+page_map_add (struct page_map *m, uint64_t offset, uint64_t length,
+              uint64_t now, uint64_t *added, uint64_t *freed)
+{
+  const uint64_t first = first_cell (m, offset);
+  const uint64_t last = last_cell (m, offset, length);
+  const unsigned window = window_nr (m, m->fill);
+  struct window *w = page_map_filling (m);
+  unsigned page, end;
+  uint64_t nr;
+
+  *added = *freed = 0;
+  for (nr = first; nr <= last; nr++)
+    if (cell_get (m, nr) == NULL)
+      break;
+  if (nr <= last || !reserve (w, last - first + 1)) {
+    while (nr-- > first)
+      cell_put (m, cell_find (m, nr));
+    return false;
+  }
+  for (nr = first; nr <= last; nr++) {
+    struct cell *c = cell_find (m, nr);
+
+    if (c->in[window] == 0) { /* or it is in the list already */
+      w->cells[w->nr_cells++] = c;
+      c->refs++;
+    }
+    pages_in_cell (m, nr, offset, length, false, &page, &end);
+    for (; page < end; page++)
+      if ((c->page[page] & IN_WINDOW) != window) {
+        *freed += add_page (m, c, page, now);
+        *added += m->page_size;
+      }
+    cell_put (m, c);
+  }
+  w->held += *added;
+  w->requests++;
+  return true;
+}
+
+static int
+by_number (const void *a, const void *b)
+{
+  const struct cell *const *x = a, *const *y = b;
+
+  return ((*x)->nr > (*y)->nr) - ((*x)->nr < (*y)->nr);
+}
+
+bool
+page_map_seal (struct page_map *m)
+{
+  struct window *w = page_map_filling (m);
+
+  if (!page_map_has_room (m) || w->nr_cells == 0)
+    return false;
+  qsort (w->cells, w->nr_cells, sizeof *w->cells, by_number);
+  m->fill++;
+  return true;
+}
+
+bool
+page_map_is_full (struct page_map *m, uint64_t size)
+{
+  const struct window *w = page_map_filling (m);
+
+  return w->pages * m->page_size >= size || w->nr_cells >= WINDOW_CELLS;
+}
+
+void
+page_map_replaced (struct page_map *m, uint64_t offset, uint64_t length)
+{
+  unsigned page, end;
+  uint64_t nr;
+
+  if (m->failed == 0 || length == 0)
+    return;
+  for (nr = first_cell (m, offset); nr <= last_cell (m, offset, length); nr++) {
+    struct cell *c = cell_find (m, nr);
+
+    if (c == NULL || c->failed == 0)
+      continue;
+    c->refs++;
+    pages_in_cell (m, nr, offset, length, true, &page, &end);
+    for (; page < end; page++)
+      if (c->page[page] & FAILED) {
+        set_failed (m, c, page, false);
+        c->used -= !(c->page[page] & IN_WINDOW);
+      }
+    cell_put (m, c);
+  }
+}
+
+/* ---- a window ---- */
+
+bool
+window_run (const struct page_map *m, unsigned nr, struct cursor *at,
+            uint64_t most, struct extent *run)
+{
+  const struct window *w = &m->window[nr];
+
+  for (; at->cell < w->nr_cells; at->cell++, at->page = 0) {
+    const struct cell *c = w->cells[at->cell];
+    unsigned pages = c->in[nr] ? cell_run (c, &at->page, IN_WINDOW, nr, false)
+                               : 0;
+
+    if (pages > most / m->page_size)
+      pages = most / m->page_size ? most / m->page_size : 1;
+    if (pages > 0) {
+      run->offset = (c->nr * CELL_PAGES + at->page) * m->page_size;
+      run->length = pages * m->page_size;
+      at->page += pages;
+      return true;
+    }
+  }
+  return false;
+}
+
+void
+window_leave (struct page_map *m, unsigned nr, struct cell *c, bool failed)
+{
+  unsigned i;
+
+  for (i = 0; c->in[nr] > 0; i++) {
+    if ((c->page[i] & IN_WINDOW) != nr)
+      continue;
+    if (failed)
+      set_failed (m, c, i, true);
+    c->page[i] &= ~IN_WINDOW;
+    c->used -= !(c->page[i] & FAILED);
+    c->in[nr]--;
+    m->window[nr].pages--;
+  }
+}
+
+size_t
+page_map_failed (const struct page_map *m, struct extent *ranges, size_t most,
+                 uint64_t most_bytes)
+{
+  const struct cell *c;
+  size_t n = 0;
+  unsigned i, page, pages;
+
+  for (i = 0; m->buckets && i < BUCKETS; i++)
+    LIST_FOREACH (c, &m->buckets[i], same_bucket)
+      for (page = 0; c->failed && n < most &&
+                     (pages = cell_run (c, &page, FAILED, FAILED, false));
+           page += pages) {
+        const uint64_t bytes = pages * m->page_size;
+
+        if (bytes > most_bytes)
+          return n;
+        most_bytes -= bytes;
+        ranges[n++] = (struct extent){
+          (c->nr * CELL_PAGES + page) * m->page_size, bytes
+        };
+      }
+  return n;
+}
+
+void
+page_map_free_oldest (struct page_map *m)
+{
+  struct window *w = &m->window[window_nr (m, m->head)];
+
+  free (w->cells);
+  *w = (struct window){ 0 };
+  m->head++;
+}
+
+/* ---- looking ---- */
+
+static uint8_t
+state_of (const struct page_map *m, const struct cell *c, uint64_t offset)
+{
+  return c ? c->page[offset / m->page_size % CELL_PAGES] : 0;
+}
+
+bool
+page_map_is_newer (const struct page_map *m, uint64_t offset, uint64_t *length)
+{
+  const uint64_t end = offset + *length;
+  const struct cell *c = cell_find (m, first_cell (m, offset));
+  const bool newer = state_of (m, c, offset) & (IN_WINDOW | FAILED);
+  uint64_t at = offset;
+
+  while (at < end) {
+    if (at % cell_size (m) == 0 || at == offset)
+      c = cell_find (m, first_cell (m, at));
+    if (!!(state_of (m, c, at) & (IN_WINDOW | FAILED)) != newer)
+      break;
+    at = (c || newer ? at / m->page_size + 1
+                     : (first_cell (m, at) + 1) * CELL_PAGES) *
+         m->page_size;
+  }
+  *length = (at < end ? at : end) - offset;
+  return newer;
+}
+
+bool
+page_map_is_dropping (const struct page_map *m, uint64_t offset,
+                      uint64_t length)
+{
+  const uint64_t last = last_cell (m, offset, length);
+  unsigned page, end;
+  uint64_t nr;
+
+  for (nr = first_cell (m, offset); nr <= last; nr++) {
+    const struct cell *c = cell_find (m, nr);
+
+    if (c == NULL || c->dropping == 0)
+      continue;
+    if (c->dropping == WHOLE_CELL)
+      return true;
+    pages_in_cell (m, nr, offset, length, false, &page, &end);
+    for (; page < end; page++)
+      if ((c->page[page] & IN_WINDOW) == c->dropping)
+        return true;
+  }
+  return false;
+}
