@@ -265,12 +265,11 @@ int
 connection_flush (struct connection *c)
 {
   struct evictor *ev = c->disk->evictor;
-  const uint64_t covered = ev ? evictor_flush_begins (ev) : 0;
   const int err = errors_flush (&c->disk->errors, &c->errors, c->fd,
                                 !atomic_load (&c->disk->changed));
 
   if (ev)
-    evictor_flush_ends (ev, covered);
+    evictor_flushed (ev);
   if (err == 0)
     return 0;
   errno = err;

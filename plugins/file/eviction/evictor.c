@@ -389,7 +389,6 @@ add_locked (struct evictor *ev, struct evictor_write *w)
   throttle_return (&ev->throttle, w->credit + freed);
   w->window = window_nr (&ev->map, ev->map.fill);
   window->pins++;
-  ev->added++;
   if (page_map_is_full (&ev->map, evictor_window_size (ev))) {
     evictor_seal_locked (ev);
     evictor_wake_locked (ev);
@@ -464,28 +463,13 @@ evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
  */
 #define FLUSHED_BYTES (UINT64_C (256) * 1024)
 
-uint64_t
-evictor_flush_begins (struct evictor *ev)
+void
+evictor_flushed (struct evictor *ev)
 {
-  uint64_t covered;
-
   lock_take (&ev->lock);
-  covered = ev->added;
   if (page_map_has_room (&ev->map) &&
       page_map_is_full (&ev->map, FLUSHED_BYTES))
     evictor_seal_locked (ev);
-  evictor_unlock (ev);
-  return covered;
-}
-
-void
-evictor_flush_ends (struct evictor *ev, uint64_t covered)
-{
-  lock_take (&ev->lock);
-  if (covered > ev->covered) {
-    ev->covered = covered;
-    ev->covered_at = nanoseconds_now ();
-  }
   ev->empty_at = 1; /* tick from now, unless a request follows */
   if (ev->map.head < ev->map.fill)
     evictor_wake_locked (ev);

@@ -149,12 +149,9 @@ void evictor_write_ends (struct evictor *ev, struct evictor_write *w,
 void evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
                          errors_mark begun);
 
-/* Call these before and after the fdatasync(2) of a flush.  "covered" is what
- * evictor_flush_begins returned.  After the flush the thread drops its clean
- * windows at once, and a window of a few small writes 50 ms later, unless a
- * request follows.
+/* A flush has ended.  The thread drops its clean windows at once, and a window
+ * of a few small writes 50 ms later, unless a request follows.
  */
-uint64_t evictor_flush_begins (struct evictor *ev);
-void evictor_flush_ends (struct evictor *ev, uint64_t covered);
+void evictor_flushed (struct evictor *ev);
 
 #endif /* FILE_EVICTOR_H */

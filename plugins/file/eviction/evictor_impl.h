@@ -71,13 +71,11 @@ struct evictor {
   bool retried;      /* failed ranges were written once more */
   unsigned turn;     /* of reads, writes and sweeps; wraps */
   pthread_cond_t woken;
-  uint64_t requests;       /* begins and ends of requests; shows idle time */
-  uint64_t emptied_at;     /* their number when the closed disk was emptied */
-  unsigned quiet_ticks;    /* ticks without a request */
-  unsigned empty_at;       /* quiet ticks at which to empty the disk */
-  unsigned attempts;       /* to empty the idle disk; some pages stayed */
-  uint64_t added, covered; /* requests that wrote; and that a flush covered */
-  uint64_t covered_at;     /* when it did, in ns */
+  uint64_t requests;    /* begins and ends of requests; shows idle time */
+  uint64_t emptied_at;  /* their number when the closed disk was emptied */
+  unsigned quiet_ticks; /* ticks without a request */
+  unsigned empty_at;    /* quiet ticks at which to empty the disk */
+  unsigned attempts;    /* to empty the idle disk; some pages stayed */
 };
 
 /* Release the lock, and wake the writers that were granted slot and credit. */

@@ -33,20 +33,7 @@
 #define CLOSE_NS UINT64_C (2000000000)
 #define LAST_BLIND_PAUSE_MS 64
 
-/* A filling window is sealed this long after a flush that covered all of it, if
- * nothing was added since the flush.
- */
-#define FLUSHED_REST_NS UINT64_C (50000000)
-
 /* ---- steps ---- */
-
-static bool
-is_at_rest_locked (struct evictor *ev)
-{
-  lock_assert (&ev->lock);
-  return ev->added <= ev->covered &&
-         nanoseconds_now () >= ev->covered_at + FLUSHED_REST_NS;
-}
 
 /* Take the next step.  Reads, writes and sweeps have turns: each may have work
  * all the time.  Returns false if there is nothing to do.  Releases the lock.
@@ -73,11 +60,8 @@ step_locked (struct evictor *ev)
         return true;
       break;
     }
-  /* Writers wait for credit, and no window returns any; or reads can bypass the
-   * page cache once a flushed window is gone.
-   */
-  return (throttle_is_short (&ev->throttle) || is_at_rest_locked (ev)) &&
-         evictor_seal_locked (ev);
+  /* Writers wait for credit, and no sealed window returns any. */
+  return throttle_is_short (&ev->throttle) && evictor_seal_locked (ev);
 }
 
 /* ---- emptying ---- */
