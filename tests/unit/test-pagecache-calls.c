@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +19,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -30,12 +33,16 @@
 #define PAGES 10000 /* more than mincore is asked about at once */
 
 static bool in_cache[PAGES + 1]; /* the last is beyond the end of the file */
-static bool dirty[PAGES];
+static bool dirty[PAGES], writeback[PAGES];
 static off_t file_size;
 static int cachestat_error, range_error, map_error, mincore_error;
 static int range_calls;
-static unsigned range_flags; /* of the last call */
-static off_t range_length;   /* of the last call */
+static unsigned range_flags;             /* of the last call */
+static off_t range_offset, range_length; /* of the last call */
+static int drop_error;
+static off_t drop_offset, drop_length; /* of the last call */
+static int sector_size,
+  block_size; /* what the device and the file system report */
 static uint64_t map_offset;
 static int maps;
 static char memory[1];
@@ -55,6 +62,7 @@ fake_syscall (long number, int fd, const void *of, void *to, int flags)
   for (; i < end && i < PAGES; i++) {
     counts[0] += in_cache[i];
     counts[1] += dirty[i];
+    counts[2] += writeback[i];
   }
   return 0;
 }
@@ -64,6 +72,7 @@ fake_sync_file_range (int fd, off_t offset, off_t length, unsigned flags)
 {
   range_calls++;
   range_flags = flags;
+  range_offset = offset;
   range_length = length;
   errno = range_error;
   return range_error ? -1 : 0;
@@ -110,6 +119,30 @@ fake_lseek (int fd, off_t offset, int whence)
   return file_size;
 }
 
+static int
+fake_posix_fadvise (int fd, off_t offset, off_t length, int advice)
+{
+  assert_int_equal (advice, POSIX_FADV_DONTNEED);
+  drop_offset = offset;
+  drop_length = length;
+  return drop_error;
+}
+
+static int
+fake_ioctl (int fd, unsigned long number, int *size)
+{
+  assert_int_equal (number, BLKSSZGET);
+  *size = sector_size;
+  return sector_size ? 0 : -1;
+}
+
+static int
+fake_fstatfs (int fd, struct statfs *fs)
+{
+  fs->f_bsize = block_size;
+  return block_size ? 0 : -1;
+}
+
 static long
 fake_sysconf (int name)
 {
@@ -122,6 +155,9 @@ fake_sysconf (int name)
 #define mincore fake_mincore
 #define munmap fake_munmap
 #define lseek fake_lseek
+#define posix_fadvise fake_posix_fadvise
+#define ioctl fake_ioctl
+#define fstatfs fake_fstatfs
 #define sysconf fake_sysconf
 #include "eviction/pagecache.c"
 
@@ -130,9 +166,10 @@ begin (void **state)
 {
   memset (in_cache, 0, sizeof in_cache);
   memset (dirty, 0, sizeof dirty);
+  memset (writeback, 0, sizeof writeback);
   file_size = (off_t) PAGES * PAGE;
   cachestat_error = range_error = map_error = mincore_error = 0;
-  range_calls = maps = 0;
+  range_calls = maps = drop_error = sector_size = block_size = 0;
   return 0;
 }
 
@@ -144,10 +181,14 @@ end (void **state)
 }
 
 static const struct pagecache by_cachestat = { .by_range = true,
+                                               .unit = PAGE,
+                                               .clean_is_stored = true,
                                                .counts = COUNTS_BY_CACHESTAT };
 static const struct pagecache by_mincore = { .by_range = true,
+                                             .unit = PAGE,
                                              .counts = COUNTS_BY_MINCORE };
-static const struct pagecache by_nothing = { .counts = COUNTS_BY_NOTHING };
+static const struct pagecache by_nothing = { .unit = PAGE,
+                                             .counts = COUNTS_BY_NOTHING };
 
 /* ---- probing ---- */
 
@@ -186,7 +227,6 @@ waits_by_range_where_that_is_enough (void **state)
   probes (FUSE_SUPER_MAGIC, "fdatasync", "cachestat");
 }
 
-/* A lock on a file of another machine may wait for that machine. */
 static void
 not_where_the_call_is_forbidden (void **state)
 {
@@ -218,6 +258,79 @@ counts_by_what_reports_pages (void **state)
   map_error = 0;
   file_size = -1;
   probes (XFS_SUPER_MAGIC, "sync_file_range", NULL);
+}
+
+static bool
+stores_what_is_clean (uint32_t magic)
+{
+  struct pagecache pc;
+
+  pagecache_probe (&pc, 3, magic);
+  return pc.clean_is_stored;
+}
+
+static void
+clean_pages_are_stored_where_the_kernel_reports_all (void **state)
+{
+  assert_true (stores_what_is_clean (0));
+  assert_true (stores_what_is_clean (FUSE_SUPER_MAGIC));
+  assert_false (stores_what_is_clean (NFS_SUPER_MAGIC));
+  assert_false (stores_what_is_clean (OVERLAYFS_SUPER_MAGIC));
+  range_error = EPERM;
+  assert_false (stores_what_is_clean (FUSE_SUPER_MAGIC));
+  range_error = 0;
+  cachestat_error = ENOSYS;
+  assert_false (stores_what_is_clean (FUSE_SUPER_MAGIC));
+}
+
+static uint32_t
+unit (uint32_t magic)
+{
+  struct pagecache pc;
+
+  pagecache_probe (&pc, 3, magic);
+  return pc.unit;
+}
+
+static void
+larger_blocks_and_sectors_are_cached_as_a_whole (void **state)
+{
+  assert_int_equal (unit (0), PAGE);
+  assert_int_equal (unit (XFS_SUPER_MAGIC), PAGE);
+  sector_size = 512;
+  block_size = 1024;
+  assert_int_equal (unit (0), PAGE);
+  assert_int_equal (unit (XFS_SUPER_MAGIC), PAGE);
+  sector_size = 8192;
+  block_size = 65536;
+  assert_int_equal (unit (0), 8192);
+  assert_int_equal (unit (EXT4_SUPER_MAGIC), 65536);
+  assert_int_equal (unit (XFS_SUPER_MAGIC), 65536);
+  assert_int_equal (unit (NFS_SUPER_MAGIC), PAGE); /* its transfer size */
+}
+
+static void
+other_machines_and_fuse_sync_each_handle (void **state)
+{
+  assert_true (pagecache_syncs_handles (NFS_SUPER_MAGIC));
+  assert_true (pagecache_syncs_handles (FUSE_SUPER_MAGIC));
+  assert_true (pagecache_syncs_handles (0x12345678)); /* unknown */
+  assert_false (pagecache_syncs_handles (0));
+  assert_false (pagecache_syncs_handles (EXT4_SUPER_MAGIC));
+  assert_false (pagecache_syncs_handles (OVERLAYFS_SUPER_MAGIC));
+  assert_false (pagecache_syncs_handles (TMPFS_MAGIC));
+}
+
+/* Where a file can have no page. */
+static void
+probes_a_drop_of_nothing (void **state)
+{
+  assert_int_equal (pagecache_probe_drop (3), 0);
+  assert_int_equal (drop_offset % PAGE, 0);
+  assert_true (drop_length > 0);
+  assert_true (drop_offset > INT64_MAX - 16 * PAGE);
+  drop_error = EPERM;
+  assert_int_equal (pagecache_probe_drop (3), EPERM);
 }
 
 /* ---- writeback ---- */
@@ -260,6 +373,36 @@ a_range_to_the_largest_offset_has_no_length (void **state)
   assert_int_equal (range_length, PAGE);
   assert_int_equal (pagecache_wait (3, last, PAGE), 0);
   assert_int_equal (range_length, 0);
+  assert_int_equal (pagecache_drop (3, last - PAGE, PAGE), 0);
+  assert_int_equal (drop_length, PAGE);
+  assert_int_equal (pagecache_drop (3, last, PAGE), 0);
+  assert_int_equal (drop_length, 0);
+}
+
+/* It must not wait for pages, so it names a range that has none. */
+static void
+asks_for_an_error_beyond_all_pages (void **state)
+{
+  assert_int_equal (pagecache_error (3), 0);
+  assert_int_equal (range_flags, SYNC_FILE_RANGE_WAIT_BEFORE);
+  assert_int_equal (range_length, 1);
+  assert_true (range_offset > INT64_MAX - (INT64_C (1) << 25));
+  range_error = EIO;
+  assert_int_equal (pagecache_error (3), EIO);
+}
+
+static void
+finds_what_is_clean (void **state)
+{
+  dirty[1] = writeback[3] = true;
+  assert_true (pagecache_is_clean (&by_cachestat, 3, 0, PAGE));
+  assert_false (pagecache_is_clean (&by_cachestat, 3, 0, 2 * PAGE));
+  assert_true (pagecache_is_clean (&by_cachestat, 3, 2 * PAGE, PAGE));
+  assert_false (pagecache_is_clean (&by_cachestat, 3, 2 * PAGE, 2 * PAGE));
+  assert_false (pagecache_is_clean (&by_cachestat, 3, 0, 4 * PAGE));
+  assert_false (pagecache_is_clean (&by_mincore, 3, 0, PAGE));
+  cachestat_error = EPERM;
+  assert_false (pagecache_is_clean (&by_cachestat, 3, 0, PAGE));
 }
 
 static void
@@ -270,7 +413,7 @@ counts_dirty_bytes (void **state)
   assert_int_equal (pagecache_dirty (&by_mincore, 3, 0, 8 * PAGE), 8 * PAGE);
 }
 
-/* ---- counting ---- */
+/* ---- looking ---- */
 
 static void
 counts_resident_bytes (void **state)
@@ -278,89 +421,73 @@ counts_resident_bytes (void **state)
   in_cache[1] = in_cache[9] = in_cache[PAGES - 1] = true;
   assert_int_equal (pagecache_count (&by_cachestat, 3, 0, 8 * PAGE), PAGE);
   assert_int_equal (pagecache_count (&by_cachestat, 3, 0, 0), 3 * PAGE);
-  assert_int_equal (pagecache_count (&by_mincore, 3, 0, 0), -1);
-  assert_int_equal (
-    pagecache_count_most (&by_cachestat, 3, 0, UINT64_C (1) << 40), 3 * PAGE);
-  assert_int_equal (
-    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), 3 * PAGE);
-  assert_int_equal (
-    pagecache_count_most (&by_nothing, 3, 0, UINT64_C (1) << 40), -1);
-  file_size -= PAGE - 1; /* the last page is there in part */
-  assert_int_equal (
-    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), 3 * PAGE);
+  assert_int_equal (pagecache_count (&by_mincore, 3, 0, 8 * PAGE), PAGE);
+  assert_int_equal (pagecache_count (&by_mincore, 3, 0, 9 * PAGE + 1),
+                    2 * PAGE);
+  assert_int_equal (pagecache_count (&by_mincore, 3, PAGE, PAGES * PAGE - PAGE),
+                    3 * PAGE);
 }
 
 /* mincore looks at each page, which takes too long for a large file. */
 static void
 does_not_count_what_it_cannot (void **state)
 {
-  file_size = (off_t) 1 << 40; /* as long as the range */
-  assert_int_equal (
-    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), -1);
-  file_size = -1;
-  assert_int_equal (
-    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), -1);
-  begin (NULL);
+  assert_int_equal (pagecache_count (&by_nothing, 3, 0, PAGE), -1);
+  assert_int_equal (pagecache_count (&by_mincore, 3, 0, INT64_C (1) << 40), -1);
   mincore_error = ENOMEM;
-  assert_int_equal (
-    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), -1);
+  assert_int_equal (pagecache_count (&by_mincore, 3, 0, PAGE), -1);
   mincore_error = 0;
   map_error = ENOMEM;
-  assert_int_equal (
-    pagecache_count_most (&by_mincore, 3, 0, UINT64_C (1) << 40), -1);
+  assert_int_equal (pagecache_count (&by_mincore, 3, 0, PAGE), -1);
+  cachestat_error = EPERM;
+  assert_int_equal (pagecache_count (&by_cachestat, 3, 0, PAGE), -1);
 }
 
-/* ---- missing pages ---- */
+/* Find pages, or larger units, of which any page may be resident. */
+static void
+finds (const struct pagecache *pc, unsigned pages)
+{
+  struct pagecache units = *pc;
+  bool resident[PAGES];
+  unsigned i, j, n;
+
+  units.unit = pages * PAGE;
+  n = (PAGES - 2 * pages) / pages;
+  memset (resident, 0xa5, sizeof resident);
+  assert_true (pagecache_find (&units, 3, 2 * units.unit, n, resident));
+  for (i = 0; i < n; i++) {
+    bool expected = false;
+
+    for (j = 0; j < pages; j++)
+      expected |= in_cache[(i + 2) * pages + j];
+    assert_int_equal (resident[i], expected);
+  }
+  assert_int_equal (((unsigned char *) resident)[n], 0xa5);
+}
 
 static void
-finds_missing (const struct pagecache *pc)
+finds_resident_pages (void **state)
 {
-  struct extent_set set;
-  uint64_t i;
+  unsigned i;
 
-  begin (NULL);
   for (i = 0; i < PAGES; i++)
     in_cache[i] = i % 7 == 0 || (i >= 5000 && i < 6000);
-  extent_set_init (&set, SIZE_MAX);
-  assert_int_equal (extent_set_add (&set, 0, 5 * PAGE), 0);
-  assert_int_equal (extent_set_add (&set, 7 * PAGE, (PAGES - 7) * PAGE), 0);
-  assert_int_equal (pagecache_subtract_missing (pc, 3, &set), 0);
-  for (i = 0; i < PAGES; i++)
-    assert_int_equal (extent_set_overlaps (&set, i * PAGE, PAGE),
-                      in_cache[i] && i != 5 && i != 6);
-  extent_set_free (&set);
+  finds (&by_cachestat, 1);
+  finds (&by_cachestat, 4);
+  finds (&by_mincore, 1);
+  finds (&by_mincore, 4);
 }
 
 static void
-takes_missing_pages_out (void **state)
+reports_that_it_cannot_find (void **state)
 {
-  finds_missing (&by_cachestat);
-  finds_missing (&by_mincore);
-}
+  bool resident[8];
 
-static void
-does_not_find (const struct pagecache *pc, int err)
-{
-  struct extent_set set;
-
-  extent_set_init (&set, SIZE_MAX);
-  assert_int_equal (extent_set_add (&set, 0, 5 * PAGE), 0);
-  assert_int_equal (pagecache_subtract_missing (pc, 3, &set), -1);
-  assert_int_equal (errno, err);
-  assert_int_equal (set.bytes, 5 * PAGE);
-  extent_set_free (&set);
-}
-
-static void
-reports_what_it_does_not_know (void **state)
-{
-  does_not_find (&by_nothing, EPERM);
+  assert_false (pagecache_find (&by_nothing, 3, 0, 8, resident));
   cachestat_error = ENOSYS;
-  does_not_find (&by_cachestat, ENOSYS);
+  assert_false (pagecache_find (&by_cachestat, 3, 0, 8, resident));
   mincore_error = EAGAIN;
-  does_not_find (&by_mincore, EAGAIN);
-  map_error = EACCES;
-  does_not_find (&by_mincore, EACCES);
+  assert_false (pagecache_find (&by_mincore, 3, 0, 8, resident));
 }
 
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
@@ -372,14 +499,20 @@ main (void)
     TEST (waits_by_range_where_that_is_enough),
     TEST (not_where_the_call_is_forbidden),
     TEST (counts_by_what_reports_pages),
+    TEST (clean_pages_are_stored_where_the_kernel_reports_all),
+    TEST (larger_blocks_and_sectors_are_cached_as_a_whole),
+    TEST (other_machines_and_fuse_sync_each_handle),
+    TEST (probes_a_drop_of_nothing),
     TEST (starts_and_passes_errors_on),
     TEST (waits_and_writes_what_is_dirty),
     TEST (a_range_to_the_largest_offset_has_no_length),
+    TEST (asks_for_an_error_beyond_all_pages),
+    TEST (finds_what_is_clean),
     TEST (counts_dirty_bytes),
     TEST (counts_resident_bytes),
     TEST (does_not_count_what_it_cannot),
-    TEST (takes_missing_pages_out),
-    TEST (reports_what_it_does_not_know),
+    TEST (finds_resident_pages),
+    TEST (reports_that_it_cannot_find),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Writers without credit wait in order, and the evictor's speed paces writers
- * once half of the credit is in use, as throttle.h says.
+/* Writers get slots and credit in the order in which they arrive, and busy
+ * disks share the budget of the server, as throttle.h says.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -21,15 +21,6 @@
 #include "waiting-writer.h"
 
 #define MiB (UINT64_C (1024) * 1024)
-#define MS UINT64_C (1000000)
-
-/* A ring of 16 MiB, and an evictor that needs 10 ns for a byte. */
-static void
-begin (struct throttle *t)
-{
-  throttle_init (t, 16 * MiB);
-  throttle_worked (t, 10 * MiB, 100 * MiB);
-}
 
 static void
 credit_is_granted_in_order (void **state)
@@ -187,143 +178,60 @@ a_disk_that_is_gone_has_no_share (void **state)
   throttle_set_limit (UINT64_MAX);
 }
 
+/* While all windows wait for the disk, credit is of no use. */
 static void
-no_pace_up_to_half_full (void **state)
+no_credit_without_a_window (void **state)
 {
+  struct lock lock;
+  struct writer w;
   struct throttle t;
 
-  begin (&t);
-  throttle_charge (&t, 8 * MiB);
-  assert_false (throttle_is_paced (&t, 4096));
-  throttle_charge (&t, 4096);
-  assert_true (throttle_is_paced (&t, 4096));
-  throttle_free (&t);
-}
-
-static void
-no_pace_until_it_is_known (void **state)
-{
-  struct throttle t;
-
+  lock_init (&lock);
   throttle_init (&t, 16 * MiB);
-  throttle_charge (&t, 12 * MiB);
-  assert_false (throttle_is_paced (&t, 4096));
-  throttle_worked (&t, MiB, MS); /* too short to tell */
-  assert_false (throttle_is_paced (&t, 4096));
-  throttle_worked (&t, 0, 100 * MS); /* starting a window */
-  assert_true (throttle_is_paced (&t, 4096));
+  lock_take (&lock);
+  throttle_set_window (&t, false);
+  assert_false (throttle_try (&t, 4096));
+  assert_false (throttle_is_short (&t)); /* no writer waits */
+  writer_begin (&w, &t, &lock, 4096);
+  assert_true (throttle_is_short (&t));
+  throttle_return (&t, 0);
+  throttle_set_window (&t, false);
+  assert_false (writer_is_granted (&w));
+  throttle_set_window (&t, true);
+  assert_true (writer_is_granted (&w));
+  writer_end (&w);
+  assert_int_equal (t.used, 4096);
+  throttle_leave (&t, 4096);
+  throttle_return (&t, 4096);
+  assert_true (throttle_try (&t, 16 * MiB));
+  throttle_leave (&t, 16 * MiB);
   throttle_free (&t);
-}
-
-/* What "n" writers of 128 KiB, who come at once, are told in the end. */
-static uint64_t
-last_of (struct throttle *t, unsigned n, uint64_t now)
-{
-  uint64_t at = now;
-
-  while (n-- > 0) {
-    uint64_t next = throttle_begin_at (t, MiB / 8, now);
-
-    assert_true (next >= at);
-    at = next;
-  }
-  return at;
+  throttle_unlock (&t, &lock);
 }
 
 static void
-waits_grow_as_it_gets_fuller (void **state)
+waits_for_a_slot_or_for_credit (void **state)
 {
-  const uint64_t one = 10 * MiB / 8; /* what the evictor needs, in ns */
-  const uint64_t now = 1000 * MS;
+  struct lock lock;
+  struct writer w;
   struct throttle t;
 
-  begin (&t);
-  throttle_charge (&t, 12 * MiB); /* three quarters: in step */
-  assert_int_equal (last_of (&t, 1, now), now);
-  assert_int_equal (last_of (&t, 10, now), now + 10 * one);
-
-  throttle_charge (&t, 4 * MiB); /* full: half as fast */
-  assert_int_equal (last_of (&t, 6, 2 * now), 2 * now + 10 * one);
-
-  throttle_return (&t, 6 * MiB); /* nearly half: twice as fast */
-  assert_int_equal (last_of (&t, 11, 3 * now), 3 * now + 5 * one);
+  lock_init (&lock);
+  throttle_init (&t, 1024 * MiB);
+  lock_take (&lock);
+  assert_true (throttle_try (&t, 64 * MiB));
+  assert_true (throttle_try (&t, 64 * MiB));
+  writer_begin (&w, &t, &lock, 64 * MiB);
+  assert_false (throttle_is_short (&t)); /* a slot is missing */
+  throttle_charge (&t, 1024 * MiB);
+  assert_true (throttle_is_short (&t));
+  throttle_leave (&t, 64 * MiB);
+  assert_false (writer_is_granted (&w));
+  throttle_return (&t, 1024 * MiB);
+  assert_true (writer_is_granted (&w));
+  writer_end (&w);
   throttle_free (&t);
-}
-
-static void
-no_pause_for_less_than_it_costs (void **state)
-{
-  struct throttle t;
-
-  begin (&t);
-  throttle_charge (&t, 12 * MiB);
-  throttle_begin_at (&t, 4096, 0);
-  assert_int_equal (throttle_begin_at (&t, 4096, 0), 0); /* 41 us */
-  throttle_free (&t);
-}
-
-/* An evictor that was held up once does not stop all for as long. */
-static void
-no_pause_is_very_long (void **state)
-{
-  struct throttle t;
-
-  throttle_init (&t, 16 * MiB);
-  throttle_worked (&t, 4096, 60000 * MS);
-  throttle_charge (&t, 16 * MiB);
-  assert_int_equal (last_of (&t, 100, 0), 20 * MS);
-  throttle_free (&t);
-}
-
-static void
-pace_follows_the_evictor (void **state)
-{
-  struct throttle t;
-  int i;
-
-  begin (&t);
-  throttle_charge (&t, 12 * MiB);
-  for (i = 0; i < 32; i++)
-    throttle_worked (&t, 100 * MiB, 100 * MiB); /* ten times as fast */
-  last_of (&t, 10, 0);
-  assert_in_range (last_of (&t, 1, 0), 10 * MiB / 8, 10 * MiB / 8 + 10000);
-  throttle_free (&t);
-}
-
-static void
-no_pace_for_places_of_a_fast_disk (void **state)
-{
-  struct throttle t;
-
-  /* However many processors there are, credits are not what they wait for. */
-  throttle_init (&t, 16 * 1024 * MiB);
-  throttle_worked (&t, 10 * MiB, 100 * MiB);
-  throttle_charge (&t, 12 * 1024 * MiB);
-  assert_true (throttle_is_paced (&t, 4096));
-  while (throttle_try (&t, 16 * 1024))
-    ;
-  assert_false (throttle_is_paced (&t, 4096)); /* 41 us */
-  assert_true (throttle_is_paced (&t, 16 * 1024));
-  throttle_free (&t);
-}
-
-/* While up to half of the slots are free, small writes are paced, too. */
-static void
-small_writes_are_paced_while_slots_are_free (void **state)
-{
-  const long half = 4 * sysconf (_SC_NPROCESSORS_ONLN);
-  struct throttle t;
-  long i;
-
-  throttle_init (&t, 16 * 1024 * MiB);
-  throttle_worked (&t, 10 * MiB, 100 * MiB);
-  throttle_charge (&t, 12 * 1024 * MiB);
-  for (i = 0; i < half; i++)
-    assert_true (throttle_try (&t, 4096));
-  assert_true (throttle_is_paced (&t, 4096));
-  assert_true (throttle_try (&t, 4096));
-  assert_false (throttle_is_paced (&t, 4096));
-  throttle_free (&t);
+  throttle_unlock (&t, &lock);
 }
 
 int
@@ -337,14 +245,8 @@ main (void)
     cmocka_unit_test (larger_than_the_ring_may_go_alone),
     cmocka_unit_test (no_share_is_very_small),
     cmocka_unit_test (a_disk_that_is_gone_has_no_share),
-    cmocka_unit_test (no_pace_up_to_half_full),
-    cmocka_unit_test (no_pace_until_it_is_known),
-    cmocka_unit_test (waits_grow_as_it_gets_fuller),
-    cmocka_unit_test (no_pause_for_less_than_it_costs),
-    cmocka_unit_test (no_pause_is_very_long),
-    cmocka_unit_test (pace_follows_the_evictor),
-    cmocka_unit_test (no_pace_for_places_of_a_fast_disk),
-    cmocka_unit_test (small_writes_are_paced_while_slots_are_free),
+    cmocka_unit_test (no_credit_without_a_window),
+    cmocka_unit_test (waits_for_a_slot_or_for_credit),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);
