@@ -1,0 +1,477 @@
+/* A writeback error fails the flushes that errors.h names, once each, whichever
+ * call the kernel reports it to.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- the kernel ---- */
+
+static int sync_error;        /* what the next fdatasync(2) reports */
+static unsigned interrupts;   /* calls before that which are interrupted */
+static void (*during) (void); /* called once, while the next one syncs */
+static unsigned syncs;
+static int synced; /* the descriptor of the last one */
+
+static int
+fake_fdatasync (int fd)
+{
+  void (*const hook) (void) = during;
+  const int err = interrupts > 0 ? EINTR : sync_error;
+
+  syncs++;
+  synced = fd;
+  if (interrupts > 0)
+    interrupts--;
+  else
+    sync_error = 0;
+  during = NULL;
+  if (hook)
+    hook ();
+  errno = err;
+  return err ? -1 : 0;
+}
+
+static sem_t waits; /* a request waits for calls in progress, or has ended */
+
+static int
+fake_cond_wait (pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+  sem_post (&waits);
+  return pthread_cond_wait (cond, mutex);
+}
+
+#define fdatasync fake_fdatasync
+#define pthread_cond_wait fake_cond_wait
+#include "eviction/errors.c"
+
+/* ---- requests ---- */
+
+#define SHARED_FD 3
+#define OWN_FD 4
+#define FUA_FD 5
+
+static struct errors e;
+static struct errors_client a, b;
+static struct errors_call call, later;
+static errors_mark begun;
+
+static int
+begin_with (bool per_handle)
+{
+  sync_error = interrupts = syncs = 0;
+  during = NULL;
+  memset (&a, 0xa5, sizeof a);
+  memset (&b, 0xa5, sizeof b);
+  errors_init (&e, SHARED_FD, per_handle);
+  errors_client_init (&e, &a);
+  errors_client_init (&e, &b);
+  begun = errors_now (&e);
+  sem_init (&waits, 0, 0);
+  return 0;
+}
+
+static int
+begin (void **state)
+{
+  return begin_with (false);
+}
+
+static int
+end (void **state)
+{
+  sem_destroy (&waits);
+  errors_free (&e);
+  return 0;
+}
+
+/* A flush while the kernel reports err to it. */
+static int
+flush (struct errors_client *c, int err)
+{
+  sync_error = err;
+  return errors_flush (&e, c, OWN_FD, false);
+}
+
+static int
+fua (bool alone, int err)
+{
+  sync_error = err;
+  return errors_sync_fua (&e, alone ? FUA_FD : SHARED_FD, alone, begun);
+}
+
+/* A sync of the evictor. */
+static int
+evictor_syncs (int err)
+{
+  sync_error = err;
+  return errors_sync (&e, SHARED_FD);
+}
+
+static void
+fail_once (struct errors_client *c, int err)
+{
+  assert_int_equal (flush (c, 0), err);
+  assert_int_equal (flush (c, 0), 0);
+}
+
+/* ---- who fails ---- */
+
+static void
+without_an_error_none_fails (void **state)
+{
+  assert_int_equal (evictor_syncs (0), 0);
+  assert_int_equal (fua (true, 0), 0);
+  assert_int_equal (fua (false, 0), 0);
+  errors_change_ends (&e, &a, begun);
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (synced, SHARED_FD);
+  assert_int_equal (errors_now (&e), 0);
+  assert_int_equal (errors_unreported (&e), 0);
+}
+
+static void
+an_error_of_the_evictor_fails_a_flush_of_each (void **state)
+{
+  assert_int_equal (evictor_syncs (EIO), EIO);
+  fail_once (&a, EIO);
+  errors_call_begins (&e, &call); /* such as sync_file_range(2) */
+  errors_call_ends (&e, &call, ENOSPC);
+  assert_true (errors_now (&e) > begun);
+  fail_once (&a, ENOSPC);
+  fail_once (&b, ENOSPC);
+}
+
+static void
+an_error_of_a_flush_fails_a_flush_of_the_others (void **state)
+{
+  assert_int_equal (flush (&a, EIO), EIO);
+  fail_once (&b, EIO);
+  assert_int_equal (flush (&b, ENOSPC), ENOSPC); /* on one description: new */
+  fail_once (&a, ENOSPC);
+  assert_int_equal (flush (&b, 0), 0);
+}
+
+static void
+an_error_of_fua_fails_a_flush_of_each (void **state)
+{
+  assert_int_equal (fua (true, EIO), EIO);
+  assert_int_equal (synced, FUA_FD);
+  fail_once (&a, EIO);
+  fail_once (&b, EIO);
+  assert_int_equal (fua (false, ENOSPC), ENOSPC);
+  fail_once (&a, ENOSPC);
+  fail_once (&b, ENOSPC);
+}
+
+static void
+a_new_connection_fails_for_an_unreported_error (void **state)
+{
+  struct errors_client c;
+
+  evictor_syncs (ENOSPC);
+  fua (true, EIO); /* which reports nothing of other writes */
+  assert_int_equal (errors_unreported (&e), EIO);
+  errors_client_init (&e, &c);
+  fail_once (&c, EIO);
+  assert_int_equal (errors_unreported (&e), 0);
+  errors_client_init (&e, &c);
+  assert_int_equal (flush (&c, 0), 0);
+  fail_once (&a, EIO); /* it could have written */
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (errors_unreported (&e), 0);
+}
+
+/* ---- changes in progress ---- */
+
+/* The flush that reports the error does not cover the change. */
+static void
+a_change_in_progress_fails_one_more_flush (void **state)
+{
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+  errors_change_ends (&e, &a, begun);
+  fail_once (&a, EIO);
+  fail_once (&b, EIO);
+}
+
+static void
+a_change_beside_a_recorded_error_fails_one_more_flush (void **state)
+{
+  evictor_syncs (ENOSPC);
+  assert_int_equal (flush (&a, 0), ENOSPC);
+  errors_change_ends (&e, &a, begun);
+  fail_once (&a, ENOSPC);
+}
+
+static void
+a_change_with_an_unreported_error_fails_one_flush (void **state)
+{
+  evictor_syncs (EIO);
+  errors_change_ends (&e, &a, begun);
+  fail_once (&a, EIO);
+  begun = errors_now (&e); /* a change after the error */
+  errors_change_ends (&e, &a, begun);
+  assert_int_equal (flush (&a, 0), 0);
+}
+
+/* A change ends while the next flush of "a" syncs. */
+static void
+change_ends (void)
+{
+  errors_change_ends (&e, &a, begun);
+}
+
+static void
+a_change_that_ends_during_a_flush_fails_the_next_one (void **state)
+{
+  evictor_syncs (EIO);
+  during = change_ends;
+  assert_int_equal (flush (&a, 0), EIO);
+  fail_once (&a, EIO);
+}
+
+/* ---- waiting ---- */
+
+static int (*request) (void);
+static pthread_t thread;
+static atomic_bool ended;
+static int result;
+
+static void *
+run (void *arg)
+{
+  result = request ();
+  atomic_store (&ended, true);
+  sem_post (&waits);
+  return NULL;
+}
+
+static void
+still_waits (void)
+{
+  sem_wait (&waits);
+  assert_false (atomic_load (&ended));
+}
+
+/* Start a request that has to wait for calls in progress. */
+static void
+start (int (*r) (void))
+{
+  request = r;
+  atomic_store (&ended, false);
+  assert_int_equal (pthread_create (&thread, NULL, run, NULL), 0);
+  still_waits ();
+}
+
+static int
+finish (void)
+{
+  pthread_join (thread, NULL);
+  return result;
+}
+
+static int
+flush_a (void)
+{
+  return flush (&a, 0);
+}
+
+static int
+fua_on_a_shared_description (void)
+{
+  return fua (false, 0);
+}
+
+static void
+later_call_begins (void)
+{
+  errors_call_begins (&e, &later);
+}
+
+static void
+a_flush_waits_for_calls_in_progress (void **state)
+{
+  errors_call_begins (&e, &call);
+  during = later_call_begins;
+  start (flush_a);
+  errors_call_ends (&e, &call, 0);
+  still_waits ();
+  errors_call_ends (&e, &later, EIO);
+  assert_int_equal (finish (), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+}
+
+static void
+a_flush_does_not_wait_for_later_calls (void **state)
+{
+  errors_call_begins (&e, &call);
+  start (flush_a);
+  errors_call_begins (&e, &later);
+  errors_call_ends (&e, &call, 0);
+  assert_int_equal (finish (), 0);
+  errors_call_ends (&e, &later, EIO);
+  fail_once (&a, EIO);
+}
+
+static void
+a_flush_that_fails_does_not_wait (void **state)
+{
+  errors_call_begins (&e, &call);
+  assert_int_equal (flush (&a, EIO), EIO);
+  errors_call_ends (&e, &call, 0);
+}
+
+static void
+fua_waits_on_a_shared_description_only (void **state)
+{
+  errors_call_begins (&e, &call);
+  assert_int_equal (fua (true, 0), 0);
+  assert_int_equal (fua (false, EIO), EIO);
+  begun = errors_now (&e);
+  start (fua_on_a_shared_description);
+  errors_call_ends (&e, &call, ENOSPC);
+  assert_int_equal (finish (), ENOSPC);
+}
+
+/* ---- flushes of one connection ---- */
+
+static void
+flush_fails (void)
+{
+  assert_int_equal (flush (&a, EIO), EIO);
+}
+
+static void
+two_flushes_in_flight_both_fail (void **state)
+{
+  during = flush_fails; /* the later one gets the report */
+  assert_int_equal (flush (&a, 0), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+  errors_call_begins (&e, &call);
+  start (flush_a);
+  flush_fails ();
+  errors_call_ends (&e, &call, 0);
+  assert_int_equal (finish (), EIO);
+  assert_int_equal (flush (&a, 0), 0);
+}
+
+/* ---- FUA ---- */
+
+static void
+evictor_fails (void)
+{
+  assert_int_equal (evictor_syncs (ENOSPC), ENOSPC);
+}
+
+static void
+fua_fails_for_an_error_since_it_began (void **state)
+{
+  int alone;
+
+  for (alone = 0; alone <= 1; alone++) {
+    begun = errors_now (&e);
+    evictor_syncs (EIO);
+    assert_int_equal (fua (alone, 0), EIO);
+    begun = errors_now (&e);
+    assert_int_equal (fua (alone, 0), 0);
+    during = evictor_fails;
+    assert_int_equal (fua (alone, 0), ENOSPC);
+  }
+}
+
+/* ---- what fdatasync returns ---- */
+
+static void
+interrupted_calls_are_repeated_some_times (void **state)
+{
+  interrupts = 5;
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (syncs, 6);
+  interrupts = UINT_MAX;
+  assert_int_equal (flush (&a, 0), EINTR);
+  assert_int_equal (syncs, 6 + MOST_INTERRUPTS);
+  interrupts = 0;
+  fail_once (&b, EINTR);
+}
+
+static int
+flush_unchanged (int err)
+{
+  sync_error = err;
+  return errors_flush (&e, &a, OWN_FD, true);
+}
+
+static void
+an_unchanged_disk_needs_no_fsync (void **state)
+{
+  assert_int_equal (flush_unchanged (EINVAL), 0);
+  assert_int_equal (errors_now (&e), 0);
+  assert_int_equal (flush (&b, 0), 0);
+  evictor_syncs (ENOSPC);
+  assert_int_equal (flush_unchanged (EINVAL), ENOSPC);
+  assert_int_equal (flush_unchanged (EIO), EIO);
+  assert_int_equal (flush (&a, EINVAL), EINVAL);
+}
+
+/* Each handle may report the same error. */
+static void
+an_error_of_each_handle_is_one_error (void **state)
+{
+  begin_with (true);
+  assert_int_equal (flush (&a, EIO), EIO);
+  assert_int_equal (synced, OWN_FD);
+  begun = errors_now (&e);
+  assert_int_equal (flush (&b, EIO), EIO);
+  assert_true (errors_now (&e) == begun);
+  assert_int_equal (flush (&a, 0), 0);
+  assert_int_equal (flush (&b, 0), 0);
+  assert_int_equal (flush (&a, ENOSPC), ENOSPC);
+  fail_once (&b, ENOSPC); /* also if its handle reports nothing */
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
+
+int
+main (void)
+{
+  const struct CMUnitTest tests[] = {
+    TEST (without_an_error_none_fails),
+    TEST (an_error_of_the_evictor_fails_a_flush_of_each),
+    TEST (an_error_of_a_flush_fails_a_flush_of_the_others),
+    TEST (an_error_of_fua_fails_a_flush_of_each),
+    TEST (a_new_connection_fails_for_an_unreported_error),
+    TEST (a_change_in_progress_fails_one_more_flush),
+    TEST (a_change_beside_a_recorded_error_fails_one_more_flush),
+    TEST (a_change_with_an_unreported_error_fails_one_flush),
+    TEST (a_change_that_ends_during_a_flush_fails_the_next_one),
+    TEST (a_flush_waits_for_calls_in_progress),
+    TEST (a_flush_does_not_wait_for_later_calls),
+    TEST (a_flush_that_fails_does_not_wait),
+    TEST (fua_waits_on_a_shared_description_only),
+    TEST (two_flushes_in_flight_both_fail),
+    TEST (fua_fails_for_an_error_since_it_began),
+    TEST (interrupted_calls_are_repeated_some_times),
+    TEST (an_unchanged_disk_needs_no_fsync),
+    TEST (an_error_of_each_handle_is_one_error),
+  };
+
+  alarm (60); /* a request that waits for nothing hangs */
+  return cmocka_run_group_tests (tests, NULL, NULL);
+}
