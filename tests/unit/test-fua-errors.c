@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -44,7 +45,8 @@
 
 static struct nbdkit_plugin *plugin;
 static char file_name[4096];
-static int file; /* our own description */
+static int file;        /* our own description */
+static unsigned before; /* threads, without a connection */
 
 /* The error, or 0; which descriptors have told of it. */
 static _Atomic int lost;
@@ -133,15 +135,39 @@ open_connection (void)
   return h;
 }
 
+static unsigned
+threads (void)
+{
+  struct stat st;
+
+  assert_int_equal (stat ("/proc/self/task", &st), 0);
+  return st.st_nlink;
+}
+
+/* The last connection ends, and the thread that empties the disk. */
+static void
+close_connection (void *h)
+{
+  unsigned ms;
+
+  plugin->close (h);
+  for (ms = 0; threads () > before; ms++) {
+    assert_in_range (ms, 0, 10000);
+    usleep (1000);
+  }
+}
+
 /* Otherwise the rest would prove nothing. */
 static void
 without_an_error_nothing_stays (void **state)
 {
-  void *h = open_connection ();
+  void *h;
 
+  before = threads ();
+  h = open_connection ();
   assert_int_equal (write_fua (h, ONE), 0);
   assert_int_equal (write_fua (h, OTHER), 0);
-  plugin->close (h);
+  close_connection (h);
   assert_int_equal (resident (ONE), 0);
   assert_int_equal (resident (OTHER), 0);
 }
@@ -162,7 +188,7 @@ both_stay (int err)
   pthread_join (other, &failed);
   assert_non_null (failed);
   lost = 0;
-  plugin->close (h);
+  close_connection (h);
   assert_int_equal (resident (ONE), all);
   assert_int_equal (resident (OTHER), all);
 }
