@@ -247,6 +247,17 @@ a_change_that_ends_during_a_flush_fails_the_next_one (void **state)
   fail_once (&a, EIO);
 }
 
+/* The flush gets the report only after the change has ended, and does not cover
+ * the change.
+ */
+static void
+a_change_that_ends_before_the_report_fails_the_next_flush (void **state)
+{
+  during = change_ends;
+  assert_int_equal (flush (&a, EIO), EIO);
+  fail_once (&a, EIO);
+}
+
 /* ---- waiting ---- */
 
 static int (*request) (void);
@@ -461,6 +472,7 @@ main (void)
     TEST (a_change_beside_a_recorded_error_fails_one_more_flush),
     TEST (a_change_with_an_unreported_error_fails_one_flush),
     TEST (a_change_that_ends_during_a_flush_fails_the_next_one),
+    TEST (a_change_that_ends_before_the_report_fails_the_next_flush),
     TEST (a_flush_waits_for_calls_in_progress),
     TEST (a_flush_does_not_wait_for_later_calls),
     TEST (a_flush_that_fails_does_not_wait),

@@ -259,6 +259,28 @@ a_window_is_full_by_bytes_or_by_cells (void **state)
   assert_true (page_map_is_full (&m, UINT64_MAX));
 }
 
+/* A cell may be read again and again before its pages are dropped. */
+static void
+bytes_read_are_counted_beyond_4_gib (void **state)
+{
+  struct cell *c = cell_get (&m, 0);
+  unsigned i;
+
+  for (i = 0; i <= (UINT64_C (1) << 32) / CELL; i++)
+    cell_list (&m, c, 0, CELL, 0);
+  cell_unlist (&m, c);
+  cell_put (&m, c);
+  assert_int_equal (m.read_bytes, 0);
+}
+
+static void
+no_memory_is_held_without_a_cell (void **state)
+{
+  left = 2; /* the cell itself */
+  assert_null (cell_get (&m, 0));
+  assert_int_equal (live, 0);
+}
+
 /* A hash table keeps these in one list. */
 static void
 cells_far_apart_are_different (void **state)
@@ -739,6 +761,8 @@ main (int argc, char *argv[])
     TEST (windows_are_used_in_turn),
     TEST (a_window_is_full_by_bytes_or_by_cells),
     TEST (cells_far_apart_are_different),
+    TEST (bytes_read_are_counted_beyond_4_gib),
+    TEST (no_memory_is_held_without_a_cell),
     cmocka_unit_test (runs_equal_a_plain_loop),
     cmocka_unit_test (random_histories_equal_arrays),
   };

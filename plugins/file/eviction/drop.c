@@ -307,7 +307,7 @@ drop_reads_locked (struct evictor *ev, bool all)
   if (ahead)
     ev->dropping.length = 0;
   c->dropping = 0;
-  if (whole && c->listed) {
+  if (whole) {
     cell_unlist (&ev->map, c);
     list_leftovers_locked (ev, c);
   }

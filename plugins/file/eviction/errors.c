@@ -131,38 +131,41 @@ errors_client_init (struct errors *e, struct errors_client *c)
   lock_release (&e->lock);
 }
 
+/* The order matters: either this function sees the mark of an error, or the
+ * flush that records the error sees that a change has ended.
+ */
 void
 errors_change_ends (struct errors *e, struct errors_client *c,
                     errors_mark begun)
 {
+  atomic_fetch_add (&c->ended, 1);
   if (errors_now (e) == begun)
     return;
   lock_take (&e->lock);
-  if (c->reported > begun)
-    c->reported = begun;
-  c->lowered++;
+  c->owed++;
   lock_release (&e->lock);
 }
 
-/* Several flushes of a connection may be in progress.  All cover the writes
+/* Several flushes of a connection may be in progress.  All cover the changes
  * that ended before they began, so each compares with what was reported when it
- * began, and all fail for an error.  A change that ended during the flush, and
- * may have the error, is reported by the next one.
+ * began, and all fail for an error.  The error may be of a change that ended
+ * during the flush, which did not cover it: then one more flush fails.
  */
 int
 errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
 {
+  const unsigned ended = atomic_load (&c->ended);
   struct errors_call call;
   errors_mark reported;
-  unsigned lowered;
+  unsigned owed;
   bool is_known;
   int err;
 
+  errors_call_begins (e, &call);
   lock_take (&e->lock);
   reported = c->reported;
-  lowered = c->lowered;
+  owed = c->owed;
   lock_release (&e->lock);
-  errors_call_begins (e, &call);
   err = sync_file (e->per_handle ? fd : e->fd);
   if (err == EINVAL && unchanged)
     err = 0;
@@ -175,10 +178,13 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
     wait_for_calls_locked (e);
   if (err == 0 && e->mark > reported)
     err = e->mark & ERRNO_MASK;
+  if (err && atomic_load (&c->ended) != ended)
+    c->owed++;
+  else if (err == 0 && owed != c->paid)
+    err = e->mark & ERRNO_MASK;
   if (err) {
-    e->reported = e->mark;
-    if (c->lowered == lowered)
-      c->reported = e->mark;
+    c->paid = owed;
+    e->reported = c->reported = e->mark;
   }
   lock_release (&e->lock);
   return err;

@@ -57,7 +57,9 @@ struct errors {
 /* What a connection knows, guarded by the lock of errors. */
 struct errors_client {
   errors_mark reported; /* its flushes have failed for errors up to this one */
-  unsigned lowered;     /* times that a write has lowered "reported" */
+  _Atomic unsigned ended; /* changes of this connection that have ended */
+  unsigned owed;          /* failures of one more flush, for such changes */
+  unsigned paid;          /* of these, when a flush last failed */
 };
 
 /* Begin without errors.  "fd" belongs to the caller, and outlives the record.

@@ -54,6 +54,16 @@ cell_find (const struct page_map *m, uint64_t nr)
   return c;
 }
 
+/* Free the table if there is no cell. */
+static void
+free_buckets (struct page_map *m)
+{
+  if (m->nr_cells > 0)
+    return;
+  free (m->buckets);
+  m->buckets = NULL;
+}
+
 struct cell *
 cell_get (struct page_map *m, uint64_t nr)
 {
@@ -63,8 +73,10 @@ cell_get (struct page_map *m, uint64_t nr)
     if (m->buckets == NULL)
       m->buckets = calloc (BUCKETS, sizeof *m->buckets);
     c = m->buckets ? calloc (1, sizeof *c) : NULL;
-    if (c == NULL)
+    if (c == NULL) {
+      free_buckets (m);
       return NULL;
+    }
     c->nr = nr;
     LIST_INSERT_HEAD (&m->buckets[nr % BUCKETS], c, same_bucket);
     m->nr_cells++;
@@ -80,10 +92,8 @@ cell_put (struct page_map *m, struct cell *c)
     return;
   LIST_REMOVE (c, same_bucket);
   free (c);
-  if (--m->nr_cells == 0) {
-    free (m->buckets);
-    m->buckets = NULL;
-  }
+  m->nr_cells--;
+  free_buckets (m);
 }
 
 uint64_t

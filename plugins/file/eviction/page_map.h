@@ -67,7 +67,7 @@ struct cell {
   uint8_t looked;   /* whether others' pages are known (cache=preserve) */
   /* If listed: */
   uint32_t read_end;   /* bytes from its start to the end of all reads */
-  uint32_t read_bytes; /* read since its pages were dropped */
+  uint64_t read_bytes; /* read since its pages were dropped */
   uint64_t read_at;    /* in seconds */
   uint8_t page[CELL_PAGES];
 };
