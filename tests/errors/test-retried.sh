@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Data whose writeback failed is written once more when the last client leaves
-# without a flush, also if the disk was idle before.
+# without a flush, also if the disk was idle before.  Then it leaves no page.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -30,6 +30,7 @@ left ()
   ask save "$tmp/model"
   client_stop
   stop_nbdkit
+  empty_now "$mnt/disk" 'after the data was written once more'
   unmount_fs
   mount_fs ext4
   cmp "$mnt/disk" "$tmp/model" >&2 || status=1

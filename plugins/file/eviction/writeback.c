@@ -507,8 +507,15 @@ writeback_retry_locked (struct evictor *ev)
   evictor_unlock (ev);
   done = nr > 0 && write_once_more (ev->config.fd, ranges, nr);
   lock_take (&ev->lock);
-  /* If a client came back and its writes failed, the ranges must stay. */
-  for (i = 0; i < nr && done && errors_now (ev->config.errors) == begun; i++)
+  /* If a client came back and its writes failed, the ranges must stay.
+   * Otherwise the next sweep drops them.
+   */
+  for (i = 0; i < nr && done && errors_now (ev->config.errors) == begun; i++) {
+    const uint64_t end = ranges[i].offset + ranges[i].length;
+
     page_map_replaced (&ev->map, ranges[i].offset, ranges[i].length);
+    ev->low = ev->low < ranges[i].offset ? ev->low : ranges[i].offset;
+    ev->high = ev->high > end ? ev->high : end;
+  }
   free (ranges);
 }
