@@ -187,7 +187,7 @@ add_evictor (struct disk *d, const struct exported *e)
   const char *buffered = d->direct_is_exact
                            ? "page cache (random reads: O_DIRECT)"
                            : "page cache";
-  struct evictor_config config = {
+  const struct evictor_config config = {
     .fd = d->fd,
     .name = d->name,
     .windows = options.cache_windows,
@@ -213,7 +213,6 @@ add_evictor (struct disk *d, const struct exported *e)
       "%s: sync_file_range is not used here: writeback is waited for "
       "by fdatasync",
       d->name);
-  config.witness = reopen (d->fd, O_RDONLY);
   d->evictor = evictor_new (&config);
   if (d->evictor == NULL)
     return -1;

@@ -15,17 +15,17 @@
 /* Waits.  Each has a count and a total time. */
 enum stats_wait {
   STATS_WRITEBACK_WAITS, /* the thread waits for a window's writeback */
-  STATS_HELD_BACK,       /* a writer is paced, or waits for slot and credit */
+  STATS_HELD_BACK,       /* a writer waits for slot and credit */
   STATS_WAITS
 };
 
 /* All other counters. */
 enum stats_counter {
-  STATS_WINDOWS,          /* windows taken from a ring to be dropped */
+  STATS_WINDOWS,          /* windows of writes that were dropped or kept */
   STATS_WINDOW_REQUESTS,  /* requests added to these windows */
   STATS_WINDOW_EXTENTS,   /* extents in these windows, after merging */
   STATS_EVICTED_BYTES,    /* bytes of windows that were dropped */
-  STATS_SWEEPS,           /* sweeps of the whole file */
+  STATS_SWEEPS,           /* sweeps of what requests have touched */
   STATS_WRITEBACK_ERRORS, /* errors that the kernel reported to the evictor */
   /* These are current values, not counts; see flight.h. */
   STATS_FLIGHT_LIMIT,

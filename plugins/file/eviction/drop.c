@@ -293,6 +293,7 @@ drop_reads_locked (struct evictor *ev, bool all)
   end = whole ? CELL_PAGES : c->read_end / ev->map.page_size;
   c->refs++;
   c->dropping = WHOLE_CELL;
+  counters_add (ev->config.counters, STATS_EVICTED_BYTES, c->read_bytes);
   do {
     d.nr = 0;
     if (is_unknown (ev, c))
@@ -472,7 +473,7 @@ allowance_locked (const struct evictor *ev)
  */
 #define COUNTS_PER_TRY 256
 
-/* Where pages cannot be counted, a sweep for each ring of requests limits the
+/* Where pages cannot be counted, a sweep for each share of requests limits the
  * resident pages.
  */
 bool

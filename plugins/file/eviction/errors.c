@@ -158,7 +158,6 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   struct errors_call call;
   errors_mark reported;
   unsigned owed;
-  bool is_known;
   int err;
 
   errors_call_begins (e, &call);
@@ -170,10 +169,7 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   if (err == EINVAL && unchanged)
     err = 0;
   lock_take (&e->lock);
-  /* Each handle reports the same error once more. */
-  is_known = e->per_handle && e->mark > reported &&
-             (int) (e->mark & ERRNO_MASK) == err;
-  call_ends_locked (e, &call, is_known ? 0 : err);
+  call_ends_locked (e, &call, err);
   if (err == 0)
     wait_for_calls_locked (e);
   if (err == 0 && e->mark > reported)

@@ -43,8 +43,6 @@ evictor_new (const struct evictor_config *config)
 
   if (ev == NULL) {
     nbdkit_error ("%s: no memory for eviction: %m", config->name);
-    if (config->witness >= 0)
-      close (config->witness);
     return NULL;
   }
   ev->config = *config;
@@ -56,6 +54,7 @@ evictor_new (const struct evictor_config *config)
                                                 : MOST_WINDOWS);
   throttle_init (&ev->throttle, config->ring);
   flight_init (&ev->flight);
+  ev->witness = -1;
   ev->low = UINT64_MAX;
   ev->sweep_at = UINT64_MAX;
   report_calls (config);
@@ -77,8 +76,8 @@ evictor_free (struct evictor *ev)
   pthread_cond_destroy (&ev->woken);
   pthread_cond_destroy (&ev->changed);
   lock_destroy (&ev->lock);
-  if (ev->config.witness >= 0)
-    close (ev->config.witness);
+  if (ev->witness >= 0)
+    close (ev->witness);
   free (ev);
 }
 
@@ -344,18 +343,22 @@ evictor_seal_locked (struct evictor *ev)
   return true;
 }
 
-/* Get a write slot and "bytes" of credit.  Releases the lock while it waits. */
-static void
+/* Get a write slot and "bytes" of credit.  Releases the lock while it waits.
+ * Returns false without memory.
+ */
+static bool
 get_credit_locked (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = counters_now (ev->config.counters);
+  bool granted;
 
   lock_assert (&ev->lock);
   if (throttle_try (&ev->throttle, bytes))
-    return;
+    return true;
   evictor_wake_locked (ev);
-  throttle_wait (&ev->throttle, &ev->lock, bytes);
+  granted = throttle_wait (&ev->throttle, &ev->lock, bytes);
   counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
+  return granted;
 }
 
 /* Whether pages of the range are being dropped. */
@@ -396,6 +399,21 @@ add_locked (struct evictor *ev, struct evictor_write *w)
   return true;
 }
 
+/* Open the witness, at the first write: a disk that is only read needs none. */
+static void
+open_witness (struct evictor *ev)
+{
+  const int fd = reopen (ev->config.fd, O_RDONLY);
+
+  lock_take (&ev->lock);
+  if (ev->witness == -1)
+    ev->witness = fd;
+  else if (fd >= 0) /* another request has opened one at the same time */
+    close (fd);
+  evictor_unlock (ev);
+  atomic_store (&ev->has_witness, true);
+}
+
 bool
 evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                       uint64_t offset, uint64_t length)
@@ -404,12 +422,15 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   bool added;
 
   *w = (struct evictor_write){ .offset = offset, .length = length };
+  if (!atomic_load (&ev->has_witness))
+    open_witness (ev);
   lock_take (&ev->lock);
   touch_locked (ev, offset, length, 0);
   added = thread_use_locked (ev) == 0;
   if (added) {
     w->credit = ((offset + length + page - 1) / page - offset / page) * page;
-    get_credit_locked (ev, w->credit);
+    added = get_credit_locked (ev, w->credit);
+    w->credit = added ? w->credit : 0;
   }
   while (is_dropping_locked (ev, offset, length) ||
          (added && !page_map_has_room (&ev->map)))

@@ -27,8 +27,6 @@ struct evictor;
 
 struct evictor_config {
   int fd;           /* of the disk: also the one of its errors */
-  int witness;      /* another description, owned by the evictor, or -1; see
-                     * writeback_finish_locked */
   const char *name; /* for messages */
   unsigned windows; /* that may be in use; more than 32 become 32 larger ones */
   uint64_t ring;    /* bytes of all windows, if no other disk is busy */
@@ -55,7 +53,7 @@ struct evictor_write {
 };
 
 /* Create the evictor of a disk.  What the configuration points to outlives it.
- * Returns NULL with nbdkit_error called; the witness is closed then, too.
+ * Returns NULL with nbdkit_error called.
  */
 struct evictor *evictor_new (const struct evictor_config *config);
 

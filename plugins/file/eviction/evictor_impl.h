@@ -4,8 +4,8 @@
  * among the steps of writeback.c and drop.c.
  *
  * Functions that end in _locked need the lock and assert it, directly or in a
- * function that they call.  Those of writeback.c and drop.c, and evictor_look,
- * release it around system calls.
+ * function that they call.  Those of writeback.c and drop.c release it
+ * around system calls.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -31,7 +31,11 @@ struct evictor {
   struct evictor_config config; /* constant */
   _Atomic int64_t reading;      /* bytes of reads in progress */
 
+  atomic_bool has_witness; /* it was opened, or could not be */
+
   struct lock lock; /* guards all below, except what the thread uses */
+
+  int witness; /* a description of its own, or -1, see settle_locked */
 
   struct page_map map;
   struct throttle throttle;

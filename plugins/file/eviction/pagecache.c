@@ -94,12 +94,6 @@ pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
 }
 
 int
-pagecache_wait (int fd, uint64_t offset, uint64_t length)
-{
-  return sync_range (fd, offset, length, SYNC_FILE_RANGE_WAIT_BEFORE);
-}
-
-int
 pagecache_write_and_wait (int fd, uint64_t offset, uint64_t length)
 {
   return sync_range (fd, offset, length,

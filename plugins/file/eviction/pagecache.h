@@ -80,13 +80,12 @@ int pagecache_start (int fd, uint64_t offset, uint64_t length);
 uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                           uint64_t length);
 
-/* pagecache_wait waits for the writeback of a range that was started.
- * pagecache_write_and_wait also writes all dirty pages of the range, because
- * pagecache_start may skip some.  Both need by_range and block on the disk.
- * They return 0 or an errno value.  The error may be of any page in the file,
- * and is reported once on each description.
+/* Wait for the writeback of a range, and write pages that are still dirty:
+ * pagecache_start skips a page that is under writeback when it is written
+ * again. Needs by_range.  Blocks on the disk.  Returns 0 or an errno value. The
+ * error may be of any page in the file, and is reported once on each
+ * description.
  */
-int pagecache_wait (int fd, uint64_t offset, uint64_t length);
 int pagecache_write_and_wait (int fd, uint64_t offset, uint64_t length);
 
 /* Return 0, or the errno value of a writeback error of pages that the

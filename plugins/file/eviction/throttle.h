@@ -27,19 +27,18 @@
 
 #include "util.h"
 
-/* The least bytes that the ring of a busy disk may hold: two of the smallest
+/* The least bytes that the windows of a busy disk may hold: two of the smallest
  * windows.
  */
 #define LEAST_WINDOW (UINT64_C (64) * 1024)
 #define LEAST_SHARE (2 * LEAST_WINDOW)
 
-/* A waiting writer.  One per thread: sem_post() may still touch the semaphore
- * after the writer resumes.
+/* A waiting writer.  It is used again, and not freed before the throttle is:
+ * sem_post(3) may still touch the semaphore after the writer resumes.
  */
 struct waiting_writer {
   STAILQ_ENTRY (waiting_writer) next; /* guarded by the lock of the evictor */
   sem_t granted;
-  bool made; /* the semaphore is initialized; used by its thread alone */
   uint64_t bytes;
 };
 
@@ -51,6 +50,7 @@ STAILQ_HEAD (writer_queue, waiting_writer);
 struct throttle {
   struct writer_queue waiting; /* oldest first */
   struct writer_queue granted; /* they own slot and credit, and must be woken */
+  struct writer_queue unused;  /* that have waited */
   unsigned writers;            /* number of writers that have a slot */
   uint64_t writing;            /* bytes of all slots */
   uint64_t most;               /* constant: credit if no other disk is busy */
@@ -60,7 +60,7 @@ struct throttle {
   bool busy;                   /* the disk is counted as busy */
 };
 
-/* Initialize.  "most" is the bytes that a ring of the disk may hold if no other
+/* Initialize.  "most" is the bytes that the windows may hold if no other
  * disk is busy.
  */
 void throttle_init (struct throttle *t, uint64_t most);
@@ -74,7 +74,8 @@ void throttle_set_limit (uint64_t limit);
 /* Count this disk as busy, or no longer: the busy disks share the budget. */
 void throttle_set_busy (struct throttle *t, bool busy);
 
-/* Return the bytes that each of this disk's two rings may hold now: half of an
+/* Return the bytes that this disk's windows may hold now, and as many may be
+ * read and still resident: half of an
  * equal share of the budget, or LEAST_SHARE if that is more, but at most
  * "most".
  */
@@ -93,8 +94,9 @@ bool throttle_try (struct throttle *t, uint64_t bytes);
 
 /* Queue for a slot and "bytes" of credit, and wait until both are granted.  As
  * lock_wait: the lock, which the caller holds, is released while it waits.
+ * Returns false without memory: then nothing is granted.
  */
-void throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes);
+bool throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes);
 
 /* Return whether the first waiting writer waits for credit, not only for a
  * slot.

@@ -91,7 +91,8 @@ report_window_locked (struct evictor *ev, const char *what, unsigned nr,
     counters_add (ev->config.counters, STATS_WINDOWS, 1);
     counters_add (ev->config.counters, STATS_WINDOW_REQUESTS, w->requests);
     counters_add (ev->config.counters, STATS_WINDOW_EXTENTS, extents);
-    counters_add (ev->config.counters, STATS_EVICTED_BYTES, bytes);
+    if (w->is_dropping)
+      counters_add (ev->config.counters, STATS_EVICTED_BYTES, bytes);
   }
   if (!file_debug_evict || bytes == 0)
     return;
@@ -284,8 +285,7 @@ is_clean_locked (struct evictor *ev, unsigned nr)
   struct piece p;
   unsigned i;
   bool clean = pages->clean_is_stored && ev->failed_at <= since &&
-               (ev->config.witness >= 0 ||
-                since == errors_now (ev->config.errors));
+               (ev->witness >= 0 || since == errors_now (ev->config.errors));
   int err;
 
   while (clean && next_piece (&ev->map, nr, &at, &p)) {
@@ -373,10 +373,11 @@ free_window_locked (struct evictor *ev, struct window *w)
 static void
 settle_locked (struct evictor *ev)
 {
+  const int witness = ev->witness;
+
   lock_assert (&ev->lock);
   evictor_unlock (ev);
-  if (!ev->config.pages->by_range || ev->config.witness == -1 ||
-      pagecache_error (ev->config.witness))
+  if (!ev->config.pages->by_range || witness == -1 || pagecache_error (witness))
     errors_settle (ev->config.errors);
   lock_take (&ev->lock);
 }
