@@ -40,7 +40,7 @@ What each test proves. `tests/lib/readme.py` makes this page from the first sent
 
 ```sh
 make -C build check                                         # all
-make -C build/tests check TESTS="unit/test-page-map serve/test-exports.sh"
+make -C build/tests check TESTS="unit/test-flight serve/test-exports.sh"
 make -C build/tests check-scripts     # only the tests of scripts and test machinery
 make -C build/tests check-package     # only those that a build of packages runs
 ```
