@@ -54,16 +54,15 @@ else . end
   counter("window_extents"; "Extents of windows, after merging requests.";
     .window_extents),
   counter("evicted_bytes";
-    "Bytes of windows that were dropped from the page cache, widened to whole "
-    + "folios and counted each time they are dropped."; .evicted_bytes),
+    "Bytes of these windows, in whole pages."; .evicted_bytes),
   counter("sweeps";
-    "Times that the whole file was dropped from the page cache."; .sweeps),
-  counter("writeback_waits"; "Waits for the writeback of a window.";
+    "Sweeps of the range that clients have used."; .sweeps),
+  counter("writeback_waits"; "Waits of the evictor thread for writeback.";
     .writeback_waits),
   counter("writeback_wait_seconds"; "Time of these waits.";
     .writeback_wait_ns / 1e9),
   counter("held_back_writes";
-    "Writes that waited for room or a slot, or were paced."; .held_back),
+    "Writes that waited for room or a slot."; .held_back),
   counter("held_back_seconds";
     "Time that these writes waited, added up over all of them.";
     .held_back_ns / 1e9),
