@@ -54,7 +54,7 @@ else . end
   counter("window_extents"; "Extents of windows, after merging requests.";
     .window_extents),
   counter("evicted_bytes";
-    "Bytes of these windows, in whole pages."; .evicted_bytes),
+    "Bytes of windows that the plugin has finished with."; .evicted_bytes),
   counter("sweeps";
     "Sweeps of the range that clients have used."; .sweeps),
   counter("writeback_waits"; "Waits of the evictor thread for writeback.";
