@@ -427,6 +427,9 @@ disk_free_all (void)
     pthread_cond_wait (&disk_closed, &registry_lock);
   pthread_mutex_unlock (&registry_lock);
   tdestroy (registry, disk_free);
+  registry = NULL;
+  nr_disks = nr_kept = 0;
   if (has_last_thread)
     pthread_join (last_thread, NULL);
+  has_last_thread = false;
 }

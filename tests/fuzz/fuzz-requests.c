@@ -24,6 +24,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "../../plugins/file/disk.h"
 #include "../../plugins/file/options.h"
 #include "faults.h"
 #include "stubs.h"
@@ -307,6 +308,7 @@ finish (void)
     if (connections[c].handle)
       open_or_close (c, false);
   }
+  disk_free_all ();
   for (i = 0; i < DISK_SIZE; i += n) {
     n = DISK_SIZE - i < sizeof buf ? DISK_SIZE - i : sizeof buf;
     if (pread (file, buf, n, i) != (ssize_t) n)
