@@ -350,10 +350,15 @@ waits_and_writes_what_is_dirty (void **state)
   const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                        SYNC_FILE_RANGE_WAIT_AFTER;
 
-  assert_int_equal (pagecache_write_and_wait (3, 0, PAGE), 0);
+  assert_int_equal (pagecache_wait (&by_cachestat, 3, 0, PAGE), 0);
+  assert_int_equal (range_flags, SYNC_FILE_RANGE_WAIT_BEFORE);
+  assert_int_equal (pagecache_wait (&by_mincore, 3, 0, PAGE), 0);
+  assert_int_equal (range_flags, all);
+  dirty[1] = true;
+  assert_int_equal (pagecache_wait (&by_cachestat, 3, 0, 2 * PAGE), 0);
   assert_int_equal (range_flags, all);
   range_error = EIO;
-  assert_int_equal (pagecache_write_and_wait (3, 0, PAGE), EIO);
+  assert_int_equal (pagecache_wait (&by_cachestat, 3, 0, PAGE), EIO);
 }
 
 /* The kernel refuses a range that ends at 2^63. */
@@ -366,9 +371,9 @@ a_range_to_the_largest_offset_has_no_length (void **state)
   assert_int_equal (range_length, PAGE);
   assert_int_equal (pagecache_start (3, last, PAGE), 0);
   assert_int_equal (range_length, 0);
-  assert_int_equal (pagecache_write_and_wait (3, last - PAGE, PAGE), 0);
+  assert_int_equal (pagecache_wait (&by_mincore, 3, last - PAGE, PAGE), 0);
   assert_int_equal (range_length, PAGE);
-  assert_int_equal (pagecache_write_and_wait (3, last, PAGE), 0);
+  assert_int_equal (pagecache_wait (&by_mincore, 3, last, PAGE), 0);
   assert_int_equal (range_length, 0);
   assert_int_equal (pagecache_drop (3, last - PAGE, PAGE), 0);
   assert_int_equal (drop_length, PAGE);

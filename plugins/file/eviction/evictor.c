@@ -49,8 +49,9 @@ evictor_new (const struct evictor_config *config)
   lock_init (&ev->lock);
   pthread_cond_init (&ev->changed, NULL);
   pthread_cond_init (&ev->woken, NULL);
+  /* One more, which is being dropped and has no credit. */
   page_map_init (&ev->map, config->pages->unit,
-                 config->windows < MOST_WINDOWS ? config->windows
+                 config->windows < MOST_WINDOWS ? config->windows + 1
                                                 : MOST_WINDOWS);
   throttle_init (&ev->throttle, config->ring);
   flight_init (&ev->flight);
@@ -326,8 +327,8 @@ evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t *length)
 uint64_t
 evictor_window_size (const struct evictor *ev)
 {
-  const uint64_t even = throttle_share (&ev->throttle) / ev->map.nr_windows /
-                        LEAST_WINDOW * LEAST_WINDOW;
+  const uint64_t even = throttle_share (&ev->throttle) /
+                        (ev->map.nr_windows - 1) / LEAST_WINDOW * LEAST_WINDOW;
 
   return even > LEAST_WINDOW ? even : LEAST_WINDOW;
 }

@@ -11,8 +11,8 @@
 
 #include "page_map.h"
 
-/* For 4,096 cells, which eight windows of random writes may have. */
-#define BUCKETS 1024
+/* As many as the cells that eight windows of random writes may have. */
+#define BUCKETS 4096
 
 void
 page_map_init (struct page_map *m, uint64_t page_size, unsigned nr_windows)
@@ -258,21 +258,24 @@ page_map_add (struct page_map *m, uint64_t offset, uint64_t length,
   const uint64_t last = last_cell (m, offset, length);
   const unsigned window = window_nr (m, m->fill);
   struct window *w = page_map_filling (m);
+  struct cell *c = NULL;
   unsigned page, end;
   uint64_t nr;
 
   *added = *freed = 0;
-  for (nr = first; nr <= last; nr++)
-    if (cell_get (m, nr) == NULL)
+  for (nr = first; nr <= last; nr++) {
+    c = cell_get (m, nr);
+    if (c == NULL)
       break;
+  }
   if (nr <= last || !reserve (w, last - first + 1)) {
     while (nr-- > first)
       cell_put (m, cell_find (m, nr));
     return false;
   }
   for (nr = first; nr <= last; nr++) {
-    struct cell *c = cell_find (m, nr);
-
+    if (last > first)
+      c = cell_find (m, nr);
     if (c->in[window] == 0) { /* or it is in the list already */
       w->cells[w->nr_cells++] = c;
       c->refs++;
@@ -370,17 +373,18 @@ window_run (const struct page_map *m, unsigned nr, struct cursor *at,
 void
 window_leave (struct page_map *m, unsigned nr, struct cell *c, bool failed)
 {
-  unsigned i;
+  unsigned i = 0, pages;
 
-  for (i = 0; c->in[nr] > 0; i++) {
-    if ((c->page[i] & IN_WINDOW) != nr)
-      continue;
-    if (failed)
-      set_failed (m, c, i, true);
-    c->page[i] &= ~IN_WINDOW;
-    c->used -= !(c->page[i] & FAILED);
-    c->in[nr]--;
-    m->window[nr].pages--;
+  while (c->in[nr] > 0) {
+    pages = cell_run (c, &i, IN_WINDOW, nr, false);
+    for (; pages > 0; pages--, i++) {
+      if (failed)
+        set_failed (m, c, i, true);
+      c->page[i] &= ~IN_WINDOW;
+      c->used -= !(c->page[i] & FAILED);
+      c->in[nr]--;
+      m->window[nr].pages--;
+    }
   }
 }
 

@@ -94,11 +94,17 @@ pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
 }
 
 int
-pagecache_write_and_wait (int fd, uint64_t offset, uint64_t length)
+pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
+                uint64_t length)
 {
-  return sync_range (fd, offset, length,
-                     SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                       SYNC_FILE_RANGE_WAIT_AFTER);
+  const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                       SYNC_FILE_RANGE_WAIT_AFTER;
+  const int err = sync_range (fd, offset, length, SYNC_FILE_RANGE_WAIT_BEFORE);
+  int again = 0;
+
+  if (pagecache_dirty (pc, fd, offset, length) > 0)
+    again = sync_range (fd, offset, length, all);
+  return err ? err : again;
 }
 
 int

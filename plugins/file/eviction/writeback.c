@@ -131,7 +131,8 @@ report_error (struct evictor *ev, int err, const struct extent *e)
  */
 static int
 call_for_each (struct evictor *ev, const struct extent *e, unsigned nr,
-               int (*call) (int fd, uint64_t offset, uint64_t length))
+               int (*call) (const struct pagecache *pc, int fd, uint64_t offset,
+                            uint64_t length))
 {
   const struct extent *failed = NULL;
   struct errors_call in_progress;
@@ -140,7 +141,8 @@ call_for_each (struct evictor *ev, const struct extent *e, unsigned nr,
 
   errors_call_begins (ev->config.errors, &in_progress);
   for (i = 0; i < nr; i++) {
-    const int r = call (ev->config.fd, e[i].offset, e[i].length);
+    const int r = call (ev->config.pages, ev->config.fd, e[i].offset,
+                        e[i].length);
 
     if (r && err == 0) {
       err = r;
@@ -159,7 +161,8 @@ call_for_each (struct evictor *ev, const struct extent *e, unsigned nr,
  * then the wait does it.
  */
 static int
-start_range (int fd, uint64_t offset, uint64_t length)
+start_range (const struct pagecache *pc, int fd, uint64_t offset,
+             uint64_t length)
 {
   const int err = pagecache_start (fd, offset, length);
 
@@ -195,8 +198,8 @@ writeback_start_locked (struct evictor *ev)
   const unsigned nr = unstarted_locked (ev);
   struct window *w = &ev->map.window[nr];
   const uint64_t began = nanoseconds_now ();
-  uint64_t dirty;
   struct piece p;
+  unsigned i;
 
   if (nr == 0 || (by_range && !flight_has_room (&ev->flight)))
     return false;
@@ -206,15 +209,12 @@ writeback_start_locked (struct evictor *ev)
     return true;
   evictor_unlock (ev);
   if (by_range) {
-    /* Fewer than the piece has are in flight if a flush has written it.  The
-     * count takes long where the span is much longer.
+    /* Fewer than the piece has are in flight if a flush or the span of an
+     * earlier piece has written it.
      */
-    dirty = p.span.length > 4 * p.bytes
-              ? p.bytes
-              : pagecache_dirty (ev->config.pages, ev->config.fd, p.span.offset,
-                                 p.span.length);
-    if (dirty < p.bytes)
-      p.bytes = dirty;
+    for (i = 0, p.bytes = 0; i < p.nr; i++)
+      p.bytes += pagecache_dirty (ev->config.pages, ev->config.fd,
+                                  p.runs[i].offset, p.runs[i].length);
     if (p.nr > SPAN_RUNS)
       call_for_each (ev, &p.span, 1, start_range);
     else
@@ -255,7 +255,7 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
     return false;
   }
   evictor_unlock (ev);
-  call_for_each (ev, p.runs, p.nr, pagecache_write_and_wait);
+  call_for_each (ev, p.runs, p.nr, pagecache_wait);
   lock_take (&ev->lock);
   landed = p.bytes < w->in_flight ? p.bytes : w->in_flight;
   w->in_flight -= landed;
