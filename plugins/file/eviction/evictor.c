@@ -40,19 +40,21 @@ struct evictor *
 evictor_new (const struct evictor_config *config)
 {
   struct evictor *ev = calloc (1, sizeof *ev);
+  unsigned windows = config->windows;
 
-  if (ev == NULL) {
+  if (windows >= MOST_WINDOWS)
+    windows = MOST_WINDOWS - 1;
+  /* One more, which is being dropped and has no credit. */
+  if (ev == NULL ||
+      !page_map_init (&ev->map, config->pages->unit, windows + 1)) {
     nbdkit_error ("%s: no memory for eviction: %m", config->name);
+    free (ev);
     return NULL;
   }
   ev->config = *config;
   lock_init (&ev->lock);
   pthread_cond_init (&ev->changed, NULL);
   pthread_cond_init (&ev->woken, NULL);
-  /* One more, which is being dropped and has no credit. */
-  page_map_init (&ev->map, config->pages->unit,
-                 config->windows < MOST_WINDOWS ? config->windows + 1
-                                                : MOST_WINDOWS);
   throttle_init (&ev->throttle, config->ring);
   flight_init (&ev->flight);
   ev->witness = -1;

@@ -14,13 +14,15 @@
 /* As many as the cells that eight windows of random writes may have. */
 #define BUCKETS 4096
 
-void
+bool
 page_map_init (struct page_map *m, uint64_t page_size, unsigned nr_windows)
 {
   memset (m, 0, sizeof *m);
   m->page_size = page_size;
   m->nr_windows = nr_windows;
+  m->window = calloc (nr_windows + 1, sizeof *m->window);
   TAILQ_INIT (&m->reads);
+  return m->window != NULL;
 }
 
 void
@@ -37,6 +39,7 @@ page_map_free (struct page_map *m)
   free (m->buckets);
   for (i = 1; i <= m->nr_windows; i++)
     free (m->window[i].cells);
+  free (m->window);
 }
 
 /* ---- cells ---- */

@@ -104,7 +104,7 @@ LIST_HEAD (bucket, cell);
 struct page_map {
   uint64_t page_size; /* a page, or a larger block that is cached as a whole */
   unsigned nr_windows;
-  struct window window[MOST_WINDOWS + 1]; /* by number; 0 is not used */
+  struct window *window;  /* by number; 0 is not used */
   uint64_t head, fill;    /* windows before them: that are free again, sealed */
   struct bucket *buckets; /* NULL while there is no cell */
   size_t nr_cells;
@@ -114,8 +114,10 @@ struct page_map {
   uint64_t read_bytes; /* of all cells */
 };
 
-/* Begin with an empty map.  page_map_free frees all cells and windows. */
-void page_map_init (struct page_map *m, uint64_t page_size,
+/* Begin with an empty map.  Returns false without memory.  page_map_free frees
+ * all cells and windows.
+ */
+bool page_map_init (struct page_map *m, uint64_t page_size,
                     unsigned nr_windows);
 void page_map_free (struct page_map *m);
 
