@@ -50,8 +50,9 @@ struct connection {
   struct direct direct; /* opened when first needed */
   struct errors_client errors; /* reported to this connection */
   _Atomic uint64_t read_at;    /* the second in which it read last */
-  /* Regions that were read last, counted from 1: each has one slot. */
+  /* Regions that were read last, numbered from 1; and how many there were. */
   _Atomic uint32_t recent[STREAM_REGIONS];
+  atomic_uint nr_regions;
   struct data_run run;
 };
 

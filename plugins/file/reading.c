@@ -171,23 +171,37 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
  */
 #define READS_PER_COUNT 1024
 
-/* Whether this connection has just read nearby. */
+static void
+add_region (struct connection *c, uint32_t region)
+{
+  const unsigned i = atomic_fetch_add (&c->nr_regions, 1) % STREAM_REGIONS;
+
+  atomic_store (&c->recent[i], region);
+}
+
+/* Whether this connection has just read nearby.  All regions are compared, so
+ * that no two streams displace each other, wherever they are.
+ */
 static bool
 belongs_to_stream (struct connection *c, uint64_t offset, uint32_t count)
 {
-  const uint32_t region = offset / STREAM_REGION;
-  const uint32_t last = (offset + count - 1) / STREAM_REGION;
-  _Atomic uint32_t *here = &c->recent[region % STREAM_REGIONS];
-  _Atomic uint32_t *below = &c->recent[(region - 1) % STREAM_REGIONS];
-  /* The regions count from 1, as an entry of 0 is none. */
-  const bool is_near = atomic_load (here) == region + 1 ||
-                       (region > 0 && atomic_load (below) == region);
+  const uint32_t first = offset / STREAM_REGION + 1; /* 0 = none */
+  const uint32_t last = (offset + count - 1) / STREAM_REGION + 1;
+  bool is_near = false, has_first = false, has_last = false;
+  unsigned i;
 
-  /* Also in the middle of a stream, or it would stand alone in the next. */
-  if (atomic_load (here) != region + 1)
-    atomic_store (here, region + 1);
-  if (last != region)
-    atomic_store (&c->recent[last % STREAM_REGIONS], last + 1);
+  for (i = 0; i < STREAM_REGIONS; i++) {
+    const uint32_t region = atomic_load_explicit (&c->recent[i],
+                                                  memory_order_relaxed);
+
+    is_near |= region == first || (region > 0 && region == first - 1);
+    has_first |= region == first;
+    has_last |= region == last;
+  }
+  if (!has_first)
+    add_region (c, first);
+  if (last != first && !has_last)
+    add_region (c, last);
   return is_near;
 }
 
@@ -196,13 +210,12 @@ static bool
 read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
   struct disk *d = c->disk;
-  uint64_t n = count;
 
   if (!d->direct_is_exact || count > MOST_DIRECT ||
       options.fadvise == POSIX_FADV_SEQUENTIAL ||
       belongs_to_stream (c, offset, count) ||
       !direct_ready (&c->direct, c->fd) ||
-      evictor_is_newer (d->evictor, offset, &n) || n < count ||
+      evictor_may_have (d->evictor, offset, count) ||
       read_all (c, buf, count, offset, true) == -1)
     return false;
   evictor_bypassed (d->evictor, offset, count,

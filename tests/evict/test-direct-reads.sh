@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # With cache=none, small single reads bypass the page cache, and reads of a
 # stream use its readahead.  That holds also if 16 threads serve the stream and
-# overtake each other.
+# overtake each other, with two streams on a connection, and for what the client
+# has asked to cache.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -62,6 +63,33 @@ reads fio --name=load --ioengine=nbd --uri="$uri" --size=256m --io_size=16m \
   --rw=randread --bs=4k --iodepth=16
 ((direct * 2 >= all)) ||
   fail "random: only $direct of $all reads were direct"
+
+# Streams whose offsets differ by any multiple of a region, on one connection.
+for distance in 32 64 128; do
+  reads /usr/bin/python3 -c '
+import sys, nbd
+h = nbd.NBD()
+h.connect_unix(sys.argv[1])
+for i in range(512):
+    for stream in range(2):
+        h.pread(8192, (stream * int(sys.argv[2]) << 20) + i * 8192)
+' "$tmp/sock" "$distance"
+  [ "$all" -ge 1024 ] || fail "$all reads of two streams are seen"
+  ((direct * 50 <= all)) ||
+    fail "two streams, $distance MiB apart: $direct of $all reads were direct"
+done
+
+# What a client has asked to cache is read from the page cache.
+reads /usr/bin/python3 -c '
+import sys, nbd
+h = nbd.NBD()
+h.connect_unix(sys.argv[1])
+h.cache(4 << 20, 100 << 20)
+for i in range(256):
+    h.pread(4096, (100 << 20) + i * 197 % 1024 * 4096)
+' "$tmp/sock"
+((direct * 10 <= all)) ||
+  fail "after a request to cache: $direct of $all reads were direct"
 client_stop
 stop_nbdkit
 under=()

@@ -324,6 +324,21 @@ evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t *length)
   return newer;
 }
 
+bool
+evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  uint64_t newer = length;
+  const struct cell *c;
+  bool has;
+
+  lock_take (&ev->lock);
+  has = page_map_is_newer (&ev->map, offset, &newer) || newer < length;
+  c = cell_find (&ev->map, offset / cell_size (&ev->map));
+  has |= c && c->listed && offset % cell_size (&ev->map) < c->read_end;
+  evictor_unlock (ev);
+  return has;
+}
+
 /* ---- writing ---- */
 
 uint64_t

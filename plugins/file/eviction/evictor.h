@@ -120,6 +120,11 @@ void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
  */
 bool evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t *length);
 
+/* Return true if pages of the range may be newer than the disk, or were
+ * recently read or prefetched and may still be resident.
+ */
+bool evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length);
+
 /* ---- writing ---- */
 
 /* Call before a request writes [offset, offset+length) into the page cache.
