@@ -176,6 +176,25 @@ cannot_drop (const struct disk *d, int err)
   return options.cache == CACHE_PRESERVE ? -1 : 0;
 }
 
+/* Report in the statistics and the debug log which kernel calls are used. */
+static void
+report_calls (const struct disk *d, struct counters *counters)
+{
+  const char *waits = pagecache_waits_by (&d->pages);
+  const char *counts = pagecache_counts_by (&d->pages);
+  const char *reads = options.cache == CACHE_PRESERVE ? "O_DIRECT"
+                      : d->direct_is_exact
+                        ? "page cache (random reads: O_DIRECT)"
+                        : "page cache";
+
+  counters_set_call (counters, STATS_WAITS_BY, waits);
+  counters_set_call (counters, STATS_COUNTS_BY, counts);
+  counters_set_call (counters, STATS_READS_BY, reads);
+  if (file_debug_evict)
+    nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", d->name, waits,
+                  counts ? counts : "nothing", reads);
+}
+
 static bool release (void *arg);
 
 /* Returns 0 or -1, with d->evictor NULL where nothing is evicted. */
@@ -183,10 +202,6 @@ static int
 add_evictor (struct disk *d, const struct exported *e)
 {
   struct stats *stats = stats_of (e->path);
-  /* For statistics and the debug log. */
-  const char *buffered = d->direct_is_exact
-                           ? "page cache (random reads: O_DIRECT)"
-                           : "page cache";
   const struct evictor_config config = {
     .fd = d->fd,
     .name = d->name,
@@ -194,7 +209,6 @@ add_evictor (struct disk *d, const struct exported *e)
     .ring = options.cache_windows * options.cache_window_size,
     .read_ahead = device_read_ahead (d->id.dev),
     .preserve = options.cache == CACHE_PRESERVE,
-    .reads_by = options.cache == CACHE_PRESERVE ? "O_DIRECT" : buffered,
     .counters = stats ? &stats->counters : NULL,
     .pages = &d->pages,
     .errors = &d->errors,
@@ -213,6 +227,7 @@ add_evictor (struct disk *d, const struct exported *e)
       "%s: sync_file_range is not used here: writeback is waited for "
       "by fdatasync",
       d->name);
+  report_calls (d, config.counters);
   d->evictor = evictor_new (&config);
   if (d->evictor == NULL)
     return -1;

@@ -213,6 +213,20 @@ drop_window_locked (struct evictor *ev, unsigned nr)
 
 /* ---- reads ---- */
 
+/* Return the number of connections whose readahead may be resident. */
+static unsigned
+readers_locked (const struct evictor *ev)
+{
+  const uint64_t second = nanoseconds_now () / 1000000000;
+
+  lock_assert (&ev->lock);
+  if (second > ev->second + 1)
+    return 0;
+  return ev->second == second && ev->readers_before > ev->readers
+           ? ev->readers_before
+           : ev->readers;
+}
+
 /* Read cells that may stay: as many bytes as windows may hold, and two for each
  * reader, which is in one and may be ahead in the next.
  */
@@ -221,7 +235,7 @@ most_cells (const struct evictor *ev)
 {
   const uint64_t share = throttle_share (&ev->throttle);
 
-  return share / 2 / cell_size (&ev->map) + 2 + 2 * evictor_readers_locked (ev);
+  return share / 2 / cell_size (&ev->map) + 2 + 2 * readers_locked (ev);
 }
 
 /* With preserve there is no readahead, and leftovers stay in the list. */
@@ -464,7 +478,7 @@ allowance_locked (const struct evictor *ev)
   return ev->map.nr_reads * cell_size (&ev->map) +
          (uint64_t) atomic_load (&ev->reading) + ev->throttle.used +
          ev->map.failed * ev->map.page_size +
-         2 * evictor_readers_locked (ev) * ev->config.read_ahead +
+         2 * readers_locked (ev) * ev->config.read_ahead +
          throttle_share (&ev->throttle) / 4;
 }
 

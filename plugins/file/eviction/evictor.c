@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -20,21 +19,6 @@
 NBDKIT_DLL_PUBLIC int file_debug_evict;
 
 /* ---- from beginning to end ---- */
-
-/* Report in the statistics and the debug log which kernel calls are used. */
-static void
-report_calls (const struct evictor_config *config)
-{
-  const char *waits = pagecache_waits_by (config->pages);
-  const char *counts = pagecache_counts_by (config->pages);
-
-  counters_set_call (config->counters, STATS_WAITS_BY, waits);
-  counters_set_call (config->counters, STATS_COUNTS_BY, counts);
-  counters_set_call (config->counters, STATS_READS_BY, config->reads_by);
-  if (file_debug_evict)
-    nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", config->name,
-                  waits, counts ? counts : "nothing", config->reads_by);
-}
 
 struct evictor *
 evictor_new (const struct evictor_config *config)
@@ -60,7 +44,6 @@ evictor_new (const struct evictor_config *config)
   ev->witness = -1;
   ev->low = UINT64_MAX;
   ev->sweep_at = UINT64_MAX;
-  report_calls (config);
   return ev;
 }
 
@@ -98,11 +81,12 @@ evictor_start (struct evictor *ev)
 bool
 evictor_close (struct evictor *ev)
 {
-  bool closing = false;
+  bool closing;
 
   lock_take (&ev->lock);
-  if (ev->runs || ev->low < ev->high || (ev->map.failed > 0 && !ev->retried))
-    closing = thread_use_locked (ev) == 0;
+  closing = ev->runs || ev->low < ev->high ||
+            (ev->map.failed > 0 && !ev->retried);
+  closing = closing && thread_use_locked (ev) == 0;
   ev->closing = closing;
   evictor_wake_locked (ev);
   evictor_unlock (ev);
@@ -140,9 +124,8 @@ touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
   const uint64_t end = (offset + length + ahead + cell - 1) / cell * cell;
 
   lock_assert (&ev->lock);
-  offset = offset / cell * cell;
   if (offset < ev->low)
-    ev->low = offset;
+    ev->low = offset / cell * cell;
   if (end > ev->high)
     ev->high = end;
   ev->to_count -= length < ev->to_count ? length : ev->to_count;
@@ -211,19 +194,6 @@ evictor_count_reader (struct evictor *ev, uint64_t second)
   }
   ev->readers++;
   evictor_unlock (ev);
-}
-
-unsigned
-evictor_readers_locked (const struct evictor *ev)
-{
-  const uint64_t second = nanoseconds_now () / 1000000000;
-
-  lock_assert (&ev->lock);
-  if (second > ev->second + 1)
-    return 0;
-  return ev->second == second && ev->readers_before > ev->readers
-           ? ev->readers_before
-           : ev->readers;
 }
 
 bool
@@ -332,9 +302,9 @@ evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length)
   bool has;
 
   lock_take (&ev->lock);
-  has = page_map_is_newer (&ev->map, offset, &newer) || newer < length;
   c = cell_find (&ev->map, offset / cell_size (&ev->map));
-  has |= c && c->listed && offset % cell_size (&ev->map) < c->read_end;
+  has = page_map_is_newer (&ev->map, offset, &newer) || newer < length ||
+        (c && c->listed && offset % cell_size (&ev->map) < c->read_end);
   evictor_unlock (ev);
   return has;
 }

@@ -23,6 +23,9 @@
 #include "errors.h"
 #include "pagecache.h"
 
+/* -D file.evict=1 */
+extern int file_debug_evict;
+
 struct evictor;
 
 struct evictor_config {
@@ -33,7 +36,6 @@ struct evictor_config {
   uint64_t read_ahead;       /* bytes that the device's readahead may have */
   bool preserve;             /* leave pages that were resident before */
   struct counters *counters; /* atomic; may be NULL */
-  const char *reads_by; /* how the disk is read, for statistics; constant */
   const struct pagecache *pages; /* which kernel calls work */
   struct errors *errors;         /* has its own lock */
 

@@ -24,9 +24,6 @@
 #include "throttle.h"
 #include "util.h"
 
-/* -D file.evict=1 */
-extern int file_debug_evict;
-
 struct evictor {
   struct evictor_config config; /* constant */
   _Atomic int64_t reading;      /* bytes of reads in progress */
@@ -88,9 +85,6 @@ evictor_unlock (struct evictor *ev)
 {
   throttle_unlock (&ev->throttle, &ev->lock);
 }
-
-/* Return the number of connections whose readahead may be resident. */
-unsigned evictor_readers_locked (const struct evictor *ev);
 
 /* Wake the thread: there may be a step to take. */
 void evictor_wake_locked (struct evictor *ev);
