@@ -50,8 +50,8 @@ static _Atomic (struct stats *) all;
 
 #define AT(field) offsetof (struct stats, field)
 
-/* What is written of each disk, in this order.  The manual page explains each
- * key, and metrics.jq makes a metric of it.
+/* The keys of each disk, in this order.  The manual page explains each key, and
+ * metrics.jq makes a metric of it.
  */
 static const struct row {
   const char *key;

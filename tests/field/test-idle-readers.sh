@@ -17,8 +17,8 @@ disk=$tmp/disk
 fallocate -l 512M "$disk" || lacks 'needs 512 MiB of room'
 head -c 512M /dev/zero | dd of="$disk" bs=1M conv=notrunc status=none
 
-# most_with CONNECTIONS: the most pages while one client reads and so many
-# connections are idle.
+# most_with CONNECTIONS: the most pages while one client reads and this number of
+# connections is idle.
 most_with ()
 {
   drop "$disk"
