@@ -1,7 +1,7 @@
 # Control groups of the test's own: a tree in each hierarchy of cgroup v1, below
 # the group that it was started in, that looks like all there is from inside, and
 # goes away with what was made in it.
-# Sourced after scripts/chroot.sh, for its $work.
+# Sourced after packaging/chroot.sh, for its $work.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

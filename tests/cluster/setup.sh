@@ -1,7 +1,7 @@
 # Makes what the clusters are made of, once, in the test's build folder: the
 # programs, from Debian's packages, which are unpacked and not installed, and
 # from the modules of Kubernetes; the image; and the plugin as it is here.
-# Sourced after scripts/common.sh and scripts/chroot.sh.
+# Sourced after scripts/common.sh and packaging/chroot.sh.
 #
 #   $built/kubernetes/      etcd, containerd, runc and CNI's plugins
 #   $built/slurm/           Slurm and munge

@@ -1,7 +1,7 @@
 # Makes what a machine of the lab is started from: a root file system, a kernel
 # with its modules, and the plugin built in that root.  Each is a disk image in
 # the lab's folder, and made once; the plugin, whenever the sources changed.
-# Sourced after scripts/common.sh, scripts/chroot.sh and machines.sh.
+# Sourced after scripts/common.sh, packaging/chroot.sh and machines.sh.
 #
 #   $lab/root-ROOT/         the root as a folder, in which the plugin is built
 #   $lab/root-ROOT.ext4     the same as a disk

@@ -27,7 +27,7 @@ FOLDERS = {
               "silently",
     "field": "Situations from the field, in which the plugin is nowhere worse than the stock "
              "plugin",
-    "tools": "Statistics, logs, completion, documents and the scripts in `scripts/`",
+    "tools": "Statistics, logs, completion, documents, and the programs in `tools/` and `scripts/`",
     "ship": "Installation, packages, versions and first use",
     "cluster": "The examples for Kubernetes and Slurm, and `scripts/test-cluster`",
     "lab": "`scripts/lab`, which tests other kernels and file systems",

@@ -9,8 +9,8 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 
-# shellcheck source=../../scripts/chroot.sh
-. "$srcdir/../scripts/chroot.sh"
+# shellcheck source=../../packaging/chroot.sh
+. "$srcdir/../packaging/chroot.sh"
 
 top=$tmp/tree
 mkdir -p "$top"/{src,build-lab,lab/old}

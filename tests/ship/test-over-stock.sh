@@ -112,7 +112,7 @@ grep -q 'no such folder of plugins' "$tmp/make.log" || fail 'another message'
 # The script by itself takes a folder that is not absolute.
 cp --remove-destination "$tmp/stock" "$active"
 rm "$kept"
-(cd "$tmp/dest" && "$srcdir/../scripts/over-stock" install "$ours" plugins) ||
+(cd "$tmp/dest" && "$srcdir/../packaging/over-stock" install "$ours" plugins) ||
   fail 'a relative folder'
 holds "$ours" "$tmp/stock"
 
@@ -134,7 +134,7 @@ which ()
 
   rm -f "$tmp/out/disk-sda"
   truncate -s 16M "$tmp/out/disk-sda"
-  "$srcdir/../scripts/verify-cache" --which --interval 0.002 -- \
+  "$srcdir/../tools/verify-cache" --which --interval 0.002 -- \
     nbdcopy --requests=64 --flush -- "$tmp/disk" [ "$server" \
     --exit-with-parent --threads 16 -D nbdkit.backend.datapath=0 \
     --filter cow file file="$tmp/out/disk-sda" cache=none ] \

@@ -26,10 +26,10 @@ says "debian/changelog" "nbdkit-windowed-file ($version)" \
   sed '1 s/).*/)/; q' "$top/debian/changelog"
 says "NEWS" "$version" sed -n 's/^\([0-9][^ ]*\).*/\1/p; /^[0-9]/q' "$top/NEWS"
 says "the spec" "$version" \
-  sed -n 's/^Version: *//p' "$top/nbdkit-windowed-file.spec"
+  sed -n 's/^Version: *//p' "$top/packaging/nbdkit-windowed-file.spec"
 # Without Python, which a build of the package does not need.
-says "scripts/arguments.py" "$version" \
-  sed -n 's/^VERSION = "\(.*\)"/\1/p' "$top/scripts/arguments.py"
+says "tools/arguments.py" "$version" \
+  sed -n 's/^VERSION = "\(.*\)"/\1/p' "$top/tools/arguments.py"
 # The images of the examples.  The tests of the examples read the names there.
 tags ()
 {

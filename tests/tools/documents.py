@@ -16,7 +16,8 @@ import sys
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../ship/newcomer"),
-                os.path.join(HERE, "../../scripts")]
+                os.path.join(HERE, "../../bench"),
+                os.path.join(HERE, "../../tools")]
 
 # pylint: disable=wrong-import-position
 import bench_pages
@@ -26,11 +27,12 @@ LANGUAGES = ("sh", "text", "ini", "yaml")
 COMMANDS = re.compile(
     r"(sudo|apt-get|dpkg\S*|autoreconf|make|cd|nbd\w+|qemu-\w+|virt-v2v"
     r"|cachestats|truncate|systemctl|kubectl|podman|rpmbuild|PATH=\S*|\./\S+"
-    r"|(scripts|tests|build)/\S+) ")
+    r"|(scripts|tools|bench|packaging|tests|build)/\S+) ")
 LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
 TEST = re.compile(r"(?<![\w/.-])(?:tests/)?((?:[a-z]+/)*test-[\w-]+\.sh"
                   r"|unit/test-[\w-]+)")
-SCRIPT = re.compile(r"(?<![\w/.-])(?:scripts|tests)/[\w./-]*\w")
+FOLDERS = "scripts|tools|bench|packaging|tests"
+SCRIPT = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./-]*\w")
 
 
 def anchors(path):
@@ -82,8 +84,10 @@ def wrong_names(path):
     """Scripts and tests that are not there."""
     with open(path, encoding="utf-8") as f:
         text = f.read()
-    for name in SCRIPT.findall(re.sub(r"\S+/(scripts|tests)/", "", text)):
-        if not os.path.exists(name) and not os.path.exists(name + ".c"):
+    for name in SCRIPT.findall(re.sub(rf"\S+/({FOLDERS})/", "", text)):
+        places = (name, name + ".c", f"tests/{name}",
+                  os.path.join(os.path.dirname(path), name))
+        if not any(map(os.path.exists, places)):
             yield f"{path}: there is no {name}"
     for name in TEST.findall(text):
         test = os.path.join("tests", name)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/cachewatch counts the resident and dirty pages of a file or block
+# tools/cachewatch counts the resident and dirty pages of a file or block
 # device, and leaves the page cache as it is.  It counts by cachestat(2) and by
 # mincore(2), live and in lines, and never opens a file for writing.  A file's
 # name cannot control the terminal or forge lines.  --stats prints the
@@ -12,7 +12,7 @@
 . "${srcdir:-.}/lib/lib.sh" || exit
 need jq gnuplot nbdcopy script strace
 
-watch=$srcdir/../scripts/cachewatch
+watch=$srcdir/../tools/cachewatch
 page=$(getconf PAGESIZE)
 
 # is FILE FILTER EXPECTED [OPTION...]
@@ -70,7 +70,7 @@ is "$tmp/file" .resident 0 --mincore
 # The manual page explains what a program reads.
 "$watch" --once --json "$tmp/file" | jq -r '.files[0] | keys[]' >"$tmp/keys"
 while read -r key; do
-  grep -q "^=item C<$key>$" "$srcdir/../docs/nbdkit-cachewatch.pod" ||
+  grep -q "^=item C<$key>$" "$srcdir/../tools/nbdkit-cachewatch.pod" ||
     fail "$key of --json is not in the manual page"
 done <"$tmp/keys"
 [ "$("$watch" --once --tsv "$tmp/file" | head -n 1 | tr '\t' '\n' | sort)" = \

@@ -20,10 +20,10 @@ done
 ours=$tmp/share/bash-completion/completions
 mkdir -p "$ours" "$tmp/files/folder"
 touch "$tmp/files/disk.img"
-cp "$srcdir/../completion"/* "$ours"
+cp "$srcdir/../tools/completion"/* "$ours"
 mkdir "$tmp/bin"
 for tool in cachewatch verify-cache; do
-  ln -s "$(cd "$srcdir/.." && pwd)/scripts/$tool" "$tmp/bin/nbdkit-$tool"
+  ln -s "$(cd "$srcdir/.." && pwd)/tools/$tool" "$tmp/bin/nbdkit-$tool"
 done
 PATH=$(cd "$(dirname "$(command -v "$NBDKIT")")" && pwd):$tmp/bin:$PATH
 breaks='"$COMP_WORDBREAKS"'

@@ -32,7 +32,7 @@ cat "$tmp/not-run" >&2
 
 mkdir "$tmp/blocks"
 (cd "$top" && python3 tests/ship/newcomer/blocks.py --split "$tmp/blocks" \
-  ./*.md docs/*.md docs/*.pod)
+  ./*.md docs/*.md docs/*.pod tools/*.pod)
 blocks=("$tmp/blocks"/*.sh)
 [ ${#blocks[@]} -gt 20 ] || fail "only ${#blocks[@]} blocks of commands"
 for block in "${blocks[@]}"; do

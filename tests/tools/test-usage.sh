@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Every script in scripts/ has --help and -h, and refuses a wrong argument with
-# one line and status 2, having done nothing.  The tools that are installed have
-# --version, and end without a traceback if Ctrl-C interrupts them while they
-# start.
+# Every program in scripts/, tools/, bench/ and packaging/ has --help and -h, and
+# refuses a wrong argument with one line and status 2, having done nothing.  The
+# tools that are installed have --version, and end without a traceback if Ctrl-C
+# interrupts them while they start.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,7 +18,7 @@ helps ()
   limited "$1" --help >"$tmp/out" 2>"$tmp/err" </dev/null ||
     fail "$1 --help: $(<"$tmp/err")"
   [ ! -s "$tmp/err" ] || fail "$1 --help writes to stderr: $(<"$tmp/err")"
-  [[ $(<"$tmp/out") = "usage: scripts/${1##*/}"* ]] ||
+  [[ $(<"$tmp/out") = "usage: ${1#"$srcdir/../"}"* ]] ||
     fail "$1 --help: $(<"$tmp/out")"
   [ "$(wc -l <"$tmp/out")" -gt 2 ] || fail "$1 --help does not say what it does"
   limited "$1" -h 2>&1 </dev/null | cmp -s - "$tmp/out" || fail "$1 -h"
@@ -39,7 +39,7 @@ refuses ()
 }
 
 seen=0
-for script in "$srcdir"/../scripts/*; do
+for script in "$srcdir"/../{scripts,tools,bench,packaging}/*; do
   if [ ! -f "$script" ] || [ ! -x "$script" ]; then
     continue
   fi
@@ -73,7 +73,7 @@ open("$tmp/importing", "w").close()
 time.sleep(300)
 END
 for tool in cachewatch verify-cache; do
-  tool=$srcdir/../scripts/$tool
+  tool=$srcdir/../tools/$tool
   limited "$tool" --version >"$tmp/out" || fail "$tool --version"
   grep -qx "${tool##*/} [0-9.]*" "$tmp/out" || fail "$tool: $(<"$tmp/out")"
   interrupted "$tool"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/verify-cache fails if a copy leaves pages in the page cache, and
+# tools/verify-cache fails if a copy leaves pages in the page cache, and
 # succeeds if it leaves none.  Its own matrix finds that this plugin leaves
 # nothing and that the stock plugin leaves pages, and draws both.
 #
@@ -15,7 +15,7 @@ verify ()
 {
   local got=0
 
-  "$srcdir/../scripts/verify-cache" "${@:2}" >"$tmp/out" 2>"$tmp/err" ||
+  "$srcdir/../tools/verify-cache" "${@:2}" >"$tmp/out" 2>"$tmp/err" ||
     got=$?
   cat "$tmp/out" "$tmp/err" >&2
   [ "$got" = "$1" ] || fail "verify-cache ${*:2}: status $got, not $1"
@@ -44,7 +44,7 @@ jq -e '.[0].samples[-1][1] == 0' "$tmp/json" >/dev/null ||
   fail 'the samples do not show the end'
 jq -r '.[0] | keys[]' "$tmp/json" >"$tmp/keys"
 while read -r key; do
-  grep -q "^=item C<$key>$" "$srcdir/../docs/nbdkit-verify-cache.pod" ||
+  grep -q "^=item C<$key>$" "$srcdir/../tools/nbdkit-verify-cache.pod" ||
     fail "$key of --json is not in the manual page"
 done <"$tmp/keys"
 grep -q 'width="900" height="420"' "$tmp/plot.svg" ||
@@ -138,14 +138,14 @@ ln -s "$(command -v cachestats)" "$(command -v nbdcopy)" "$tmp/bin"
 for command in '' '-- nbdcopy in [ nbdkit file out ]' \
   '--which -- nbdcopy in [ nbdkit file out ]'; do
   # shellcheck disable=SC2086
-  PATH=$tmp/bin "$srcdir/../scripts/verify-cache" $command 2>"$tmp/err" &&
+  PATH=$tmp/bin "$srcdir/../tools/verify-cache" $command 2>"$tmp/err" &&
     fail 'verified without nbdkit'
   grep -q ': nbdkit is not installed' "$tmp/err" || fail "$(<"$tmp/err")"
 done
 
 # A file of another user, whose pages the kernel does not report.
 else=(setpriv --reuid=65534 --regid=65534 --clear-groups
-  "$srcdir/../scripts/verify-cache")
+  "$srcdir/../tools/verify-cache")
 # A user who cannot read the source folder cannot run it.
 if [ "$(id -u)" = 0 ] && "${else[@]}" --help >/dev/null 2>&1; then
   chmod go+x "$tmp"

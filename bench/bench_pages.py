@@ -98,7 +98,7 @@ def page(name, results, second, charts):
     files = f"[{name}.json]({name}.json)"
     if second:
         files += f" and [{name}{SECOND}.json]({name}{SECOND}.json)"
-    command = "scripts/bench-scale" if name == "scale" else "scripts/bench"
+    command = "bench/scale" if name == "scale" else "scripts/bench"
     parts = [f"# {group.title}\n",
              f"`{command}` measured this, and `scripts/bench --report` wrote "
              f"this page. Raw figures: {files}. [Benchmarks](../benchmarks.md) "

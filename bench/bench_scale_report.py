@@ -1,4 +1,4 @@
-"""Tables of what scripts/bench-scale has measured."""
+"""Tables of what bench/scale has measured."""
 
 import statistics
 
@@ -27,7 +27,7 @@ SECTIONS = (
      (("rate_mib", "MiB/s", 0), ("most_mib", "most cached MiB", 0),
       ("pages_after", "pages after", 0), ("private_kib", "private KiB", 0),
       ("descriptors", "fds", 0), ("threads", "threads", 0))))
-# In the order of ALL of scripts/bench-scale.
+# In the order of ALL of bench/scale.
 ORDER = (*(f"map-tmpfs-{n}g" for n in (2, 4, 8, 16)), "fragments-ext4",
          "fragments-tmpfs",
          *(f"clients-{n}-{kind}" for kind in CLIENT_LOADS
