@@ -266,6 +266,9 @@ END
   pids+=("$listener")
   eventually 10 test -S "$tmp/syslog" || fail 'nobody listens'
   mkdir "$tmp/dev"
+  # The last server's, which would pass for this one's: the command returns
+  # before the server has written its own.
+  rm "$tmp/pid"
   # shellcheck disable=SC2016
   unshare -m --propagation private bash -euc '
     mount --rbind /dev "$1/dev"
@@ -280,6 +283,8 @@ END
   background=$(<"$tmp/pid")
   pids+=("$background")
   limited nbdcopy "nbd+unix:///?socket=$tmp/background" null:
+  alive "$background" ||
+    fail "the server in the background has ended: $(<"$tmp/messages")"
   kill "$background"
   eventually 10 grep -q ']}$' "$tmp/messages" || fail 'nothing in syslog'
   [ "$(logged "$tmp/messages" | jq -r '.disks[].name')" = "$disk" ] ||
