@@ -209,6 +209,38 @@ no_credit_without_a_window (void **state)
   throttle_unlock (&t, &lock);
 }
 
+/* Once half of the credit is in use, writers begin one after the other: at the
+ * speed of the disk with three quarters in use, half as fast with all, and none
+ * waits for less than a pause costs, or for very long.
+ */
+static void
+paced_to_the_disk (void **state)
+{
+  const uint64_t ms = 1000000, bytes = MiB / 8;
+  struct throttle t;
+  unsigned i;
+
+  throttle_init (&t, 16 * MiB);
+  throttle_charge (&t, 12 * MiB);
+  assert_false (throttle_is_paced (&t, bytes)); /* the speed is not known */
+  throttle_set_rate (&t, bytes * 1000);         /* 1 ms for each */
+  assert_true (throttle_is_paced (&t, bytes));
+  for (i = 0; i < 10; i++)
+    assert_in_range (throttle_begin_at (&t, bytes, 1), i * ms, i * ms + 99);
+  throttle_charge (&t, 4 * MiB);
+  throttle_begin_at (&t, bytes, 1000 * ms);
+  assert_in_range (throttle_begin_at (&t, bytes, 1000 * ms), 1002 * ms - 99,
+                   1002 * ms + 99);
+  assert_int_equal (throttle_begin_at (&t, 1, 2000 * ms), 2000 * ms);
+  assert_int_equal (throttle_begin_at (&t, 1, 2000 * ms), 2000 * ms);
+  throttle_set_rate (&t, 1);
+  throttle_begin_at (&t, bytes, 3000 * ms);
+  assert_int_equal (throttle_begin_at (&t, bytes, 3000 * ms), 3020 * ms);
+  throttle_return (&t, 8 * MiB);
+  assert_false (throttle_is_paced (&t, bytes));
+  throttle_free (&t);
+}
+
 static void
 waits_for_a_slot_or_for_credit (void **state)
 {
@@ -246,6 +278,7 @@ main (void)
     cmocka_unit_test (no_share_is_very_small),
     cmocka_unit_test (a_disk_that_is_gone_has_no_share),
     cmocka_unit_test (no_credit_without_a_window),
+    cmocka_unit_test (paced_to_the_disk),
     cmocka_unit_test (waits_for_a_slot_or_for_credit),
   };
 

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -331,6 +332,25 @@ evictor_seal_locked (struct evictor *ev)
   return true;
 }
 
+/* Sleep until pacing allows the write to begin.  Returns whether it slept.
+ * Releases the lock while it sleeps.
+ */
+static bool
+pace_locked (struct evictor *ev, uint64_t bytes)
+{
+  const uint64_t now = nanoseconds_now ();
+  const uint64_t at = throttle_begin_at (&ev->throttle, bytes, now);
+  const struct timespec t = { at / 1000000000, at % 1000000000 };
+
+  lock_assert (&ev->lock);
+  if (at == now)
+    return false;
+  evictor_unlock (ev);
+  clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+  lock_take (&ev->lock);
+  return true;
+}
+
 /* Get a write slot and "bytes" of credit.  Releases the lock while it waits.
  * Returns false without memory.
  */
@@ -338,14 +358,18 @@ static bool
 get_credit_locked (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = counters_now (ev->config.counters);
-  bool granted;
+  struct throttle *t = &ev->throttle;
+  bool waited = throttle_is_paced (t, bytes) && pace_locked (ev, bytes);
+  bool granted = throttle_try (t, bytes);
 
   lock_assert (&ev->lock);
-  if (throttle_try (&ev->throttle, bytes))
-    return true;
-  evictor_wake_locked (ev);
-  granted = throttle_wait (&ev->throttle, &ev->lock, bytes);
-  counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
+  if (!granted) {
+    waited = true;
+    evictor_wake_locked (ev);
+    granted = throttle_wait (t, &ev->lock, bytes);
+  }
+  if (waited)
+    counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
   return granted;
 }
 

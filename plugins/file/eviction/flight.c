@@ -65,6 +65,18 @@ flight_rate (const struct flight *f)
 }
 
 uint64_t
+flight_mean_rate (const struct flight *f)
+{
+  const unsigned nr = f->nr_rates < FLIGHT_RATES ? f->nr_rates : FLIGHT_RATES;
+  double sum = 0;
+  unsigned i;
+
+  for (i = 0; i < nr; i++)
+    sum += f->rates[i];
+  return nr > 0 ? sum / nr * 1e9 : 0;
+}
+
+uint64_t
 flight_latency (const struct flight *f)
 {
   uint64_t lowest = 0;

@@ -88,4 +88,7 @@ void flight_pauses (struct flight *f);
 uint64_t flight_rate (const struct flight *f);
 uint64_t flight_latency (const struct flight *f);
 
+/* Return the mean of the last rates, in bytes per second, or 0. */
+uint64_t flight_mean_rate (const struct flight *f);
+
 #endif /* FILE_FLIGHT_H */

@@ -199,7 +199,6 @@ writeback_start_locked (struct evictor *ev)
   struct window *w = &ev->map.window[nr];
   const uint64_t began = nanoseconds_now ();
   struct piece p;
-  unsigned i;
 
   if (nr == 0 || (by_range && !flight_has_room (&ev->flight)))
     return false;
@@ -212,9 +211,10 @@ writeback_start_locked (struct evictor *ev)
     /* Fewer than the piece has are in flight if a flush or the span of an
      * earlier piece has written it.
      */
-    for (i = 0, p.bytes = 0; i < p.nr; i++)
-      p.bytes += pagecache_dirty (ev->config.pages, ev->config.fd,
-                                  p.runs[i].offset, p.runs[i].length);
+    const uint64_t dirty = pagecache_dirty (ev->config.pages, ev->config.fd,
+                                            p.span.offset, p.span.length);
+
+    p.bytes = dirty < p.bytes ? dirty : p.bytes;
     if (p.nr > SPAN_RUNS)
       call_for_each (ev, &p.span, 1, start_range);
     else
@@ -260,6 +260,7 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
   landed = p.bytes < w->in_flight ? p.bytes : w->in_flight;
   w->in_flight -= landed;
   flight_ends (&ev->flight, landed, nanoseconds_now ());
+  throttle_set_rate (&ev->throttle, flight_mean_rate (&ev->flight));
   return_credit_locked (ev, w, p.bytes);
   counters_set (ev->config.counters, STATS_FLIGHT_LIMIT, ev->flight.limit);
   counters_set (ev->config.counters, STATS_DISK_RATE,
