@@ -14,6 +14,10 @@ UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e"
                     "\u2060-\u206f\ufeff\ud800-\udfff\\\\]")
 
 
+class Failure(Exception):
+    """Something that is needed is missing or has failed."""
+
+
 def own_name(default):
     """What the program is called: scripts/NAME in the source folder, and
     nbdkit-NAME where it is installed."""

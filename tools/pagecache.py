@@ -1,10 +1,13 @@
 """What the page cache holds of a file: cachestat(2), or mincore(2)."""
 
+import contextlib
 import ctypes
 import errno
 import mmap
 import os
 import stat
+import threading
+import time
 from typing import NamedTuple, Optional
 
 PAGE = mmap.PAGESIZE
@@ -110,3 +113,55 @@ class File:
                 raise _os_error(self.path)
             resident += sum(1 for b in pages.raw if b & 1)
         return resident * PAGE
+
+
+class Watch(threading.Thread):
+    """Counts the resident pages of files every "interval" seconds until it is
+    stopped.  A file may appear later."""
+
+    def __init__(self, paths, interval=0.01):
+        super().__init__()
+        self.files = dict.fromkeys(paths)
+        self.samples = {path: [] for path in paths}     # (seconds, pages)
+        self.interval = interval
+        self.done = threading.Event()
+        self.begin = time.monotonic()
+
+    def look(self):
+        """Count each once."""
+        for path, file in self.files.items():
+            with contextlib.suppress(OSError):
+                self.files[path] = file = file or File(path)
+                self.samples[path].append((time.monotonic() - self.begin,
+                                           file.counts().resident // PAGE))
+
+    def run(self):
+        while not self.done.wait(self.interval):
+            self.look()
+
+    def stop(self):
+        """Look no more."""
+        if self.is_alive():
+            self.done.set()
+            self.join()
+        for path, file in self.files.items():
+            if file:
+                file.close()
+            self.files[path] = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def most(self, path):
+        """The most pages of a file that were seen."""
+        return max((pages for _, pages in self.samples[path]), default=0)
+
+
+def resident_pages(path):
+    """Pages of the file in the page cache."""
+    with File(path) as f:
+        return f.counts().resident // PAGE

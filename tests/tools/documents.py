@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """List the errors in the documents, one line each: commands that cannot be
-pasted, broken links, pictures that no page shows, tables and charts that
-contradict the results of the benchmarks.
+pasted, broken links, pictures that no page shows.
 
   documents.py FOLDER              of the source folder
   documents.py --installed FOLDER  only links and pictures, of the folder in
@@ -15,12 +14,9 @@ import sys
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "../ship/newcomer"),
-                os.path.join(HERE, "../../bench"),
-                os.path.join(HERE, "../../tools")]
+sys.path.insert(0, os.path.join(HERE, "../ship/newcomer"))
 
 # pylint: disable=wrong-import-position
-import bench_pages
 from blocks import blocks
 
 LANGUAGES = ("sh", "text", "ini", "yaml")
@@ -99,18 +95,16 @@ def main():
     """Look at all pages of the folder given."""
     installed = sys.argv[1] == "--installed"
     os.chdir(sys.argv[-1])
-    pages = sorted(glob.glob("*.md") + glob.glob("docs/*.md")
-                   + glob.glob("docs/bench/*.md"))
-    shown = set()
-    wrong = [] if installed else list(bench_pages.wrong("docs/bench"))
+    pages = sorted(glob.glob("*.md") + glob.glob("docs/*.md"))
+    shown, wrong = set(), []
     for page in pages:
         wrong += wrong_links(page, shown)
         if not installed:
             wrong += wrong_blocks(page)
             wrong += wrong_names(page)
-    for picture in sorted(os.listdir("docs/bench")):
-        if f"docs/bench/{picture}" not in shown:
-            wrong.append(f"docs/bench/{picture}: no page shows it")
+    for picture in sorted(glob.glob("docs/*.svg")):
+        if picture not in shown:
+            wrong.append(f"{picture}: no page shows it")
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 
