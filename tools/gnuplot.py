@@ -39,3 +39,18 @@ def draw(path, script, width=900, height=420):
     head = f"set terminal {terminal}\nset output {quoted(path)}\n"
     subprocess.run(["gnuplot"], input=head + script, text=True, check=True,
                    stdout=subprocess.DEVNULL)
+
+
+def draw_lines(path, lines):
+    """Draw MiB over seconds.  A line has a title, a style and its points."""
+    points = [point for *_, points in lines for point in points]
+    # gnuplot warns of a range that is empty.
+    end = max((t for t, _ in points), default=0) or 1
+    top = max((n for _, n in points), default=0) * 1.05 or 1
+    blocks = "".join(block(f"d{n}", points)
+                     for n, (*_, points) in enumerate(lines))
+    draw(path, blocks + "set format x '%g s'\nset format y '%g'\nset grid ytics\n"
+         "set ylabel 'MiB in the page cache'\nset key outside below\n"
+         f"set xrange [0:{end}]\nset yrange [0:{top}]\nplot "
+         + ", ".join(f"$d{n} using 1:2 with {style} title {quoted(title)}"
+                     for n, (title, style, _) in enumerate(lines)))

@@ -28,6 +28,11 @@ class Loaded(NamedTuple):
     command: tuple      # the server's command line
 
 
+def names_plugin(word):
+    """Whether this word of nbdkit's command line is a file plugin."""
+    return word in ("file", "stock-file") or word.endswith("file-plugin.so")
+
+
 def adopt_orphans():
     """Make this process the parent of servers that go to the background."""
     if LIBC.prctl(PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0))):

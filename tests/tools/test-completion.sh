@@ -102,9 +102,7 @@ gives 'nbdkit-cachewatch --plot d\t' 'nbdkit-cachewatch --plot disk.img'
 gives 'nbdkit-verify-cache --wh\t' 'nbdkit-verify-cache --which'
 gives 'nbdkit-verify-cache --max\e*' \
   'nbdkit-verify-cache --max-pages --max-running'
-gives 'nbdkit-verify-cache --dir f\t' 'nbdkit-verify-cache --dir folder/'
-gives 'nbdkit-verify-cache --only copy-out\e*' \
-  'nbdkit-verify-cache --only copy-out-qcow2 copy-out-raw'
+gives 'nbdkit-verify-cache --file d\t' 'nbdkit-verify-cache --file disk.img'
 gives 'nbdkit-verify-cache -- nbdkit-cachew\t' \
   'nbdkit-verify-cache -- nbdkit-cachewatch'
 gives 'nbdkit-verify-cache -- nbdkit file cache=n\t' \
