@@ -125,8 +125,8 @@ has_page_cache (const struct disk *d, int fd)
     why = "DAX";
   if (why)
     nbdkit_debug ("%s: is on %s, which has no page cache to empty: "
-                  "cache=%s does nothing here",
-                  d->name, why, cache_mode_name (options.cache));
+                  "%s=%s does nothing here",
+                  d->name, why, options.cache_key, options.cache_value);
   return why == NULL;
 }
 
@@ -169,10 +169,10 @@ cannot_drop (const struct disk *d, int err)
                   "cache=default",
                   d->name);
   else if (!atomic_flag_test_and_set (&logged))
-    nbdkit_error ("%s: posix_fadvise is refused: %m: cache=none has no effect "
-                  "and all pages stay in the page cache; allow the call in "
-                  "the server's sandbox",
-                  d->name);
+    nbdkit_error ("%s: posix_fadvise is refused: %m: %s=%s has no effect and "
+                  "all pages stay in the page cache; allow the call in the "
+                  "server's sandbox",
+                  d->name, options.cache_key, options.cache_value);
   return options.cache == CACHE_PRESERVE ? -1 : 0;
 }
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -29,6 +30,8 @@ struct options options = {
   .source = SOURCE_NOT_GIVEN,
   .fd = -1,
   .cache = CACHE_DEFAULT,
+  .cache_key = "cache",
+  .cache_value = "default",
   .fadvise = POSIX_FADV_NORMAL,
   .cache_windows = 8,
   .cache_window_size = 2 * 1024 * 1024,
@@ -59,8 +62,9 @@ struct parameter {
                               * nbdkit */
 };
 
-/* The parameters that the source and the mode were given with, or NULL. */
-static const struct parameter *source_given, *cache_given;
+/* The parameter that the source was given with, or NULL. */
+static const struct parameter *source_given;
+static bool cache_given;
 
 /* ---- setting ---- */
 
@@ -179,11 +183,13 @@ set_cache_mode (const struct parameter *p, const char *value, int mode)
   if (cache_given && options.cache != (enum cache_mode) mode &&
       (options.cache == CACHE_PRESERVE || mode == CACHE_PRESERVE)) {
     nbdkit_error ("%s=%s: contradicts %s=%s, given before; remove one", p->key,
-                  value, cache_given->key, cache_given->value);
+                  value, options.cache_key, options.cache_value);
     return -1;
   }
-  cache_given = p;
+  cache_given = true;
   options.cache = mode;
+  options.cache_key = p->key;
+  options.cache_value = value;
   return 0;
 }
 
@@ -196,13 +202,16 @@ set_cache (const struct parameter *p, const char *value)
 static int
 set_reduce_memory_pressure (const struct parameter *p, const char *value)
 {
-  const int r = nbdkit_parse_bool (value);
+  /* What nbdkit_parse_bool takes, but that logs an error of its own. */
+  static const char *const words[] = { "0", "false", "f", "no",  "n", "off",
+                                       "1", "true",  "t", "yes", "y", "on" };
+  unsigned i;
 
-  if (r == -1) {
-    nbdkit_error ("%s=%s: use true or false", p->key, value);
-    return -1;
-  }
-  return set_cache_mode (p, value, r ? CACHE_NONE : CACHE_DEFAULT);
+  for (i = 0; i < 12; i++)
+    if (strcasecmp (value, words[i]) == 0)
+      return set_cache_mode (p, value, i < 6 ? CACHE_DEFAULT : CACHE_NONE);
+  nbdkit_error ("%s=%s: use true or false", p->key, value);
+  return -1;
 }
 
 static int
@@ -325,9 +334,11 @@ unmet (enum needs needs)
 {
   switch (needs) {
   case EVICTION:
-    return options.cache == CACHE_DEFAULT
+    if (options.cache != CACHE_DEFAULT)
+      return NULL;
+    return strcmp (options.cache_key, "cache") == 0
              ? "with cache=default; add cache=none or leave it out"
-             : NULL;
+             : "with reduce-memory-pressure=false; say true or leave it out";
   case DIRECTORY:
     return options_serve_directory () ? NULL : "without dir= or dirfd=";
   case STATS:

@@ -37,7 +37,8 @@ forget (void)
 
   options_free ();
   options = fresh;
-  source_given = cache_given = NULL;
+  source_given = NULL;
+  cache_given = false;
   for (i = 0; i < NR_PARAMETERS; i++)
     parameters[i].value = NULL;
 }

@@ -92,6 +92,7 @@ done
 refused cache=none cache=preserve -- \
   "$disk" cache=default cache=none cache=preserve
 refused reduce-memory-pressure maybe -- "$disk" reduce-memory-pressure=maybe
+[ "$(grep -c '^nbdkit: error: ' "$tmp/log")" = 1 ] || fail 'not one error'
 refused symlinks bogus follow --        "dir=$tmp/dir" symlinks=bogus
 refused symlinks refuse dir= --         "$disk" symlinks=refuse
 refused symlinks follow -- \
@@ -114,7 +115,9 @@ refused cache-windows 8 -- \
   "$disk" cache=none cache-windows=8 cache-windows=8
 refused cache-window-size 1M -- \
   "$disk" cache=none cache-window-size=1M cache-window-size=1M
-for cache in cache=default reduce-memory-pressure=false fadvise=normal; do
+refused cache-windows 4 reduce-memory-pressure=false -- \
+  "$disk" reduce-memory-pressure=false cache-windows=4
+for cache in cache=default fadvise=normal; do
   refused cache-windows 4 cache=none -- "$disk" "$cache" cache-windows=4
   refused cache-window-size 2M cache=none -- \
     "$disk" "$cache" cache-window-size=2M
