@@ -42,9 +42,7 @@
 /* A window is sealed when it has pages in this many cells: with random writes
  * of a page each, that is the default window size.
  */
-#ifndef WINDOW_CELLS /* scripts/bench builds it with 1 */
 #define WINDOW_CELLS 512
-#endif
 
 /* The byte of a page: the number of its window, or 0, and flags. */
 enum { IN_WINDOW = 0x3f, FAILED = 0x40, OTHERS = 0x80 };
