@@ -174,7 +174,7 @@ statistics_of_many ()
   for ((i = 0; failed > 0; i++)); do
     "$workload" arm "$tmp/control" alloc $never $never
     start_nbdkit file dir="$tmp/dir" stats="$tmp/stats"
-    limited "$builddir/lib/open-close" 100 "${uris[@]}"
+    limited "$srcdir/lib/open-close.py" 100 "${uris[@]}"
     [ "$i" = 0 ] || "$workload" arm "$tmp/control" alloc "$i" "$i"
     stop_nbdkit
     # The old one was written when the server started.

@@ -96,7 +96,7 @@ mkfifo "$tmp/silence"
 exec {silence}<>"$tmp/silence"
 held=()
 for i in {2..24}; do
-  "$builddir/lib/client" "nbd+unix:///$i?socket=$tmp/sock" \
+  "$srcdir/lib/client.py" "nbd+unix:///$i?socket=$tmp/sock" \
     <&"$silence" >"$tmp/out.$i" 2>&1 &
   held+=($!)
   pids+=($!)
@@ -160,7 +160,7 @@ ask flush
 ask save "$tmp/model"
 held=()
 for i in {1..40}; do
-  "$builddir/lib/client" "$uri" < <(echo write 8M 32M; sleep 5) \
+  "$srcdir/lib/client.py" "$uri" < <(echo write 8M 32M; sleep 5) \
     >"$tmp/out.$i" 2>&1 &
   held+=($!)
   pids+=($!)

@@ -19,7 +19,7 @@ for cache in none preserve default; do
     rm -f "$mnt/disk"
     fallocate -l 64M "$mnt/disk"
     start_nbdkit file "$mnt/disk" "cache=$cache"
-    connections_start "$uri"
+    client_start --names "$uri"
     ask a open
     ask b open
     ask a write 0 8M

@@ -24,7 +24,7 @@ serve ()
     NBDKIT=$ours
     start_nbdkit "$@" file "$mnt/disk" "cache=$which"
   fi
-  connections_start "$uri"
+  client_start --names "$uri"
 }
 
 fresh_file ()

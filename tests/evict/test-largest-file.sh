@@ -23,7 +23,7 @@ truncate -s "$end" "$disk" || skip 'XFS has no file as large'
   skip 'the kernel has no cachestat(2)'
 for cache in none preserve; do
   start_nbdkit file "$disk" "cache=$cache"
-  connections_start "$uri"
+  client_start --names "$uri"
   ask a open
   ask a write $((end - 8)) 8
   # Full windows are written back and waited for at once.
@@ -40,7 +40,7 @@ done
 # Another process has read that page, and a client reads it past the cache.
 tail -c 1 "$disk" >"$tmp/byte"
 start_nbdkit file "$disk" cache=none
-connections_start "$uri"
+client_start --names "$uri"
 ask a open
 ask a read $((end - 8)) 8
 ask a close

@@ -37,7 +37,7 @@ for cache in none preserve; do
       arguments=("$filter" "${arguments[@]}" serialize=all-requests)
     start_nbdkit "${arguments[@]}"
     none=$(threads)
-    connections_start "$uri"
+    client_start --names "$uri"
     ask a open
     hold wait
     ask a write 0 2M

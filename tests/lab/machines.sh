@@ -37,8 +37,8 @@ root_packages=(
   nbdkit-plugin-dev perl pkgconf
   apparmor attr btrfs-progs busybox-static dmsetup dosfstools e2fsprogs exfatprogs
   f2fs-tools fio fuse3 iproute2 kmod libnbd-bin lvm2 mdadm mount nbd-client
-  nbdfuse nfs-common nfs-kernel-server nocache ntfs-3g procps qemu-utils rpcbind
-  strace thin-provisioning-tools util-linux xfsprogs
+  nbdfuse nfs-common nfs-kernel-server nocache ntfs-3g procps python3-libnbd
+  qemu-utils rpcbind strace thin-provisioning-tools util-linux xfsprogs
 )
 
 # Modules of no use to a machine that has neither screen nor wires.

@@ -344,8 +344,8 @@ slow_writes ()
   stop_nbdkit
 }
 
-# Small ones in ten ways, through two servers and past them, for 6 seconds: see
-# stale-map.c.
+# Small ones in eight ways, through two servers and past them, for 6 seconds: see
+# stale-map.py.
 quick_writes ()
 {
   local files=({1..8}) first i
@@ -358,7 +358,7 @@ quick_writes ()
   first=$job
   start_nbdkit file "dir=$folder/stale"
   status=0
-  timeout --foreground 6 "$builddir/lib/stale-map" 1000000 1 "$tmp/sock" \
+  timeout --foreground 6 "$srcdir/lib/stale-map.py" 1000000 1 "$tmp/sock" \
     "$tmp/other" "$folder/stale" "${files[@]}" >"$tmp/out" 2>&1 || status=$?
   stop_nbdkit
   kill "$first"

@@ -309,20 +309,29 @@ limited ()
   timeout --foreground -k 5 300 "$@"
 }
 
+# need_python_nbd: for the clients in Python, which use the distribution's libnbd.
+need_python_nbd ()
+{
+  /usr/bin/python3 -c 'import nbd' 2>/dev/null ||
+    lacks 'needs the module nbd of Python'
+}
+
 # client_start URI, or client_start -- NBDKIT -s ...: a connection that stays
-# open until client_stop.  client.c lists the requests.
+# open until client_stop.  With --names URI, several: client.py lists the
+# requests.
 client_start ()
 {
   local in out
 
-  coproc CLIENT { exec "$builddir/lib/client" "$@"; }
+  need_python_nbd
+  coproc CLIENT { exec "$srcdir/lib/client.py" "$@"; }
   client_pid=$!
   in=${CLIENT[1]}
   out=${CLIENT[0]}
   exec {client_in}>&"$in" {client_out}<&"$out"
   exec {in}>&- {out}<&-
   client_up=1
-  ask size
+  [ "$1" = --names ] || ask size
 }
 
 # ask REQUEST...: must succeed.  $answer is the reply without "ok".

@@ -9,6 +9,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
+need_python_nbd
 
 seconds=${SECONDS_EACH:-3}
 
@@ -38,7 +39,7 @@ churn ()
   # ThreadSanitizer adds one of its own when it sees the first.
   ! grep -q libtsan "/proc/$server/maps" || tasks=$((tasks + 1))
   timeout --foreground -k 5 $((seconds + 240)) \
-    "$builddir/lib/churn" "$seconds" 16 "$tmp/sock" "$@" >/dev/null ||
+    "$srcdir/lib/churn.py" "$seconds" 16 "$tmp/sock" "$@" >/dev/null ||
     fail "${arguments[*]}"
   eventually 10 no_more_than fd "$fds" ||
     fail "${arguments[*]}: $(entries fd) descriptors, were $fds"

@@ -7,6 +7,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
+need_python_nbd
 
 disk=$tmp/disk
 
@@ -25,7 +26,7 @@ mapped ()
   sync "$disk"
   for cache in default none; do
     start_nbdkit file "$disk" "cache=$cache"
-    most=$(limited "$builddir/lib/map-check" "$uri" "$disk" "$RANDOM") ||
+    most=$(limited "$srcdir/lib/map-check.py" "$uri" "$disk" "$RANDOM") ||
       fail "$1, cache=$cache"
     [ "$most" -ge "$2" ] || fail "$1: only $most extents a query"
     stop_nbdkit

@@ -7,6 +7,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
+need_python_nbd
 
 descriptors ()
 {
@@ -38,13 +39,13 @@ unchanged ()
   start_nbdkit file "${arguments[@]}"
   # Before anything was opened, then after what is kept has been made.
   fds=$(descriptors)
-  limited "$builddir/lib/open-close" 200 "$@"
+  limited "$srcdir/lib/open-close.py" 200 "$@"
   eventually 5 no_more_than descriptors "$fds" ||
     fail "${arguments[*]}: $(descriptors) descriptors, were $fds"
   sleep 1.2                     # until a thread that was idle may be gone
   tasks=$(threads)
   before=$(kilobytes)
-  limited "$builddir/lib/open-close" 1000 "$@"
+  limited "$srcdir/lib/open-close.py" 1000 "$@"
   eventually 5 no_more_than descriptors "$fds" ||
     fail "${arguments[*]}: $(descriptors) descriptors, were $fds"
   eventually 5 no_more_than threads "$tasks" ||

@@ -12,16 +12,17 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
+need_python_nbd
 need cmp
 
 operations=${OPERATIONS:-60000}
 seed=${SEED:-1}
 disk="$tmp/disk"
 
-# model_io SHARE WAY...: one share of all operations.
+# model_io SHARE EXPORT...: one share of all operations.
 model_io ()
 {
-  timeout --foreground -k 5 3600 "$builddir/lib/model-io" $((operations / $1)) \
+  timeout --foreground -k 5 3600 "$srcdir/lib/model-io.py" $((operations / $1)) \
     "$seed" "$tmp/model" "${@:2}" || fail "SEED=$seed, ${*:2}, $cache, $disk"
 }
 
@@ -41,7 +42,7 @@ serve ()
 through_nbd ()
 {
   serve
-  model_io "$1" nbd "$uri" "$2"
+  model_io "$1" "$uri" "$2"
   stop_nbdkit
   same "$tmp/model" "$disk"
 }
@@ -63,7 +64,7 @@ for cache in none default; do
   fuse=$!
   under_pids+=("$fuse")
   eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
-  model_io 8 file "$tmp/fuse/disk"
+  model_io 8 "$tmp/fuse/disk"
   eventually 5 fusermount3 -u "$tmp/fuse" || fail 'cannot unmount'
   if ! eventually 5 gone "$fuse"; then
     waits_where "$fuse"

@@ -44,7 +44,7 @@ for cache in none preserve default; do
   client_start "nbd+unix:///a?socket=$tmp/sock"
   ask_any read 0 1M
   [[ $answer = error* ]] || fail "cache=$cache: a reads as zeroes"
-  limited "$builddir/lib/client" "nbd+unix:///b?socket=$tmp/sock" \
+  limited "$srcdir/lib/client.py" "nbd+unix:///b?socket=$tmp/sock" \
     <"$tmp/requests" >"$tmp/answers"
   [ "$(grep -c '^ok' "$tmp/answers")" = 128 ] ||
     fail "cache=$cache: b: $(grep -vm 1 '^ok' "$tmp/answers")"

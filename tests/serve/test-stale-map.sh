@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Block status never reports a hole where any process completed a write.  The
 # write comes through the same connection, another connection, another server,
-# or from a program on the same machine; on six file systems, while the server
-# remembers where the holes were.
+# or from a program on the same machine; on six file systems.
 #
 # ROUNDS=3200 SEED=7 in the environment make it longer (100,000 questions on
 # each file system) and different.
@@ -12,6 +11,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
+need_python_nbd
 need_root
 
 files=()
@@ -27,7 +27,7 @@ on ()
   mv "$tmp/sock" "$tmp/other"
   other=$job
   start_nbdkit file "dir=$1"
-  timeout --foreground -k 5 7200 "$builddir/lib/stale-map" "${ROUNDS:-40}" \
+  timeout --foreground -k 5 7200 "$srcdir/lib/stale-map.py" "${ROUNDS:-40}" \
     "${SEED:-1}" "$tmp/sock" "$tmp/other" "$1" "${files[@]}" ||
     fail "$1: SEED=${SEED:-1}"
   stop_nbdkit

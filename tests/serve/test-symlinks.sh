@@ -9,6 +9,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
+need_python_nbd
 need cachestats nbdcopy nbdinfo mkfifo
 
 opens=${OPENS:-500}  # in each race
@@ -57,7 +58,7 @@ races ()
   local counts
 
   counts=$(limited \
-    "$builddir/lib/swap-race" "$tmp/sock" "$dir/good" "$1" "$opens") ||
+    "$srcdir/lib/swap-race.py" "$tmp/sock" "$dir/good" "$1" "$opens") ||
     fail "$mode: swapping with $1"
   [[ $counts =~ ^served=([0-9]+)\ refused=([0-9]+)$ ]] || fail "$counts"
   if [ "${BASH_REMATCH[1]}" = 0 ] || [ "${BASH_REMATCH[2]}" = 0 ]; then

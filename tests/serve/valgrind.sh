@@ -52,7 +52,7 @@ requests ()
   ask write 0 100000
   ask read 0 1M
   client_stop
-  limited "$builddir/lib/open-close" 20 "$uri"
+  limited "$srcdir/lib/open-close.py" 20 "$uri"
   limited nbdcopy --flush --connections=4 "$tmp/src" "$uri"
 }
 
@@ -61,7 +61,7 @@ named ()
   local name
 
   for name in a b missing a b; do
-    limited "$builddir/lib/open-close" 5 \
+    limited "$srcdir/lib/open-close.py" 5 \
       "nbd+unix:///$name?socket=$tmp/sock" 2>/dev/null ||
       [ "$name" = missing ] || fail "$name"
   done

@@ -132,26 +132,6 @@ fresh_disk ()
   ask flush
 }
 
-# connections_start URI: ask, ask_any and client_stop are for several connections
-# then, see connections.py.
-connections_start ()
-{
-  local in out
-
-  need /usr/bin/python3
-  /usr/bin/python3 -c 'import nbd' 2>/dev/null ||
-    lacks 'needs the module nbd of Python'
-  coproc CLIENT { exec /usr/bin/python3 "$here/connections.py" "$@"; }
-  # shellcheck disable=SC2034
-  client_pid=$!
-  in=${CLIENT[1]}
-  out=${CLIENT[0]}
-  # shellcheck disable=SC2034
-  exec {client_in}>&"$in" {client_out}<&"$out"
-  exec {in}>&- {out}<&-
-  client_up=1
-}
-
 # fails REQUEST...: with EIO.
 fails ()
 {
