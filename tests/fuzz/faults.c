@@ -156,15 +156,6 @@ __wrap_fcntl (int fd, int what, ...)
   return r;
 }
 
-ssize_t __real_pread (int fd, void *buf, size_t count, off_t offset);
-ssize_t __wrap_pread (int fd, void *buf, size_t count, off_t offset);
-
-ssize_t
-__wrap_pread (int fd, void *buf, size_t count, off_t offset)
-{
-  return fails (CALL_READ) ? -1 : __real_pread (fd, buf, count, offset);
-}
-
 ssize_t __real_pwrite (int fd, const void *buf, size_t count, off_t offset);
 ssize_t __wrap_pwrite (int fd, const void *buf, size_t count, off_t offset);
 
@@ -202,62 +193,27 @@ __wrap_sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
   return __real_sync_file_range (fd, offset, count, flags);
 }
 
-int __real_fallocate (int fd, int mode, off_t offset, off_t count);
-int __wrap_fallocate (int fd, int mode, off_t offset, off_t count);
+/* The others only fail. */
+#define WRAP(type, function, parameters, arguments, call, failure)             \
+  type __real_##function parameters;                                           \
+  type __wrap_##function parameters;                                           \
+                                                                               \
+  type __wrap_##function parameters                                            \
+  {                                                                            \
+    return fails (call) ? (failure) : __real_##function arguments;             \
+  }
 
-int
-__wrap_fallocate (int fd, int mode, off_t offset, off_t count)
-{
-  return fails (CALL_ALLOCATE) ? -1
-                               : __real_fallocate (fd, mode, offset, count);
-}
-
-off_t __real_lseek (int fd, off_t offset, int whence);
-off_t __wrap_lseek (int fd, off_t offset, int whence);
-
-off_t
-__wrap_lseek (int fd, off_t offset, int whence)
-{
-  return fails (CALL_SEEK) ? -1 : __real_lseek (fd, offset, whence);
-}
-
-int __real_posix_fadvise (int fd, off_t offset, off_t count, int advice);
-int __wrap_posix_fadvise (int fd, off_t offset, off_t count, int advice);
-
-int
-__wrap_posix_fadvise (int fd, off_t offset, off_t count, int advice)
-{
-  return fails (CALL_ADVISE) ? errno
-                             : __real_posix_fadvise (fd, offset, count, advice);
-}
-
-void *__real_calloc (size_t n, size_t size);
-void *__wrap_calloc (size_t n, size_t size);
-
-void *
-__wrap_calloc (size_t n, size_t size)
-{
-  return fails (CALL_MEMORY) ? NULL : __real_calloc (n, size);
-}
-
-void *__real_realloc (void *p, size_t size);
-void *__wrap_realloc (void *p, size_t size);
-
-void *
-__wrap_realloc (void *p, size_t size)
-{
-  return fails (CALL_MEMORY) ? NULL : __real_realloc (p, size);
-}
-
-int __real_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
-                           void *(*start) (void *), void *arg);
-int __wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
-                           void *(*start) (void *), void *arg);
-
-int
-__wrap_pthread_create (pthread_t *thread, const pthread_attr_t *attr,
-                       void *(*start) (void *), void *arg)
-{
-  return fails (CALL_THREAD) ? errno
-                             : __real_pthread_create (thread, attr, start, arg);
-}
+WRAP (ssize_t, pread, (int fd, void *buf, size_t count, off_t offset),
+      (fd, buf, count, offset), CALL_READ, -1)
+WRAP (int, fallocate, (int fd, int mode, off_t offset, off_t count),
+      (fd, mode, offset, count), CALL_ALLOCATE, -1)
+WRAP (off_t, lseek, (int fd, off_t offset, int whence), (fd, offset, whence),
+      CALL_SEEK, -1)
+WRAP (int, posix_fadvise, (int fd, off_t offset, off_t count, int advice),
+      (fd, offset, count, advice), CALL_ADVISE, errno)
+WRAP (void *, calloc, (size_t n, size_t size), (n, size), CALL_MEMORY, NULL)
+WRAP (void *, realloc, (void *p, size_t size), (p, size), CALL_MEMORY, NULL)
+WRAP (int, pthread_create,
+      (pthread_t * thread, const pthread_attr_t *attr, void *(*start) (void *),
+       void *arg),
+      (thread, attr, start, arg), CALL_THREAD, errno)

@@ -2,7 +2,7 @@
 
   seeks.py SOCKET FILE FOLDER
 
-FILE of 64 MiB is empty.  FOLDER is that of seeks.c.
+FILE of 64 MiB is empty.  FOLDER is that of calls.c.
 """
 
 import ctypes
@@ -89,15 +89,15 @@ def scan():
 def punch_beside_query(seconds=20):
     """Trim [8, 12) while the server looks for the end of the data at 0."""
     end = time.monotonic() + seconds
-    with open(f"{folder}/hold", "w", encoding="ascii"):
-        pass
+    with open(f"{folder}/hole", "w", encoding="ascii") as f:
+        f.write("0")
     cookie = first.aio_block_status(4 * MIB, 0, noting([]))
-    while not os.path.exists(f"{folder}/held"):
+    while not os.path.exists(f"{folder}/hole.held"):
         first.poll(10)
         if time.monotonic() > end:
             sys.exit(f"{what}: no SEEK_HOLE")
     first.trim(4 * MIB, 8 * MIB)
-    os.unlink(f"{folder}/held")
+    os.unlink(f"{folder}/hole.held")
     while not first.aio_command_completed(cookie):
         first.poll(-1)
 

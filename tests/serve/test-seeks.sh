@@ -6,20 +6,13 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=../lib/lib.sh
-. "${srcdir:-.}/lib/lib.sh" || exit
-python=/usr/bin/python3         # the one that Debian's libnbd is for
-"$python" -c 'import nbd' 2>/dev/null || lacks 'needs libnbd for Python'
-library=$builddir/lib/.libs/seeks.so
-[ -e "$library" ] || lacks "needs $library: make check TESTS="
-plugin=$("$NBDKIT" file --dump-plugin | sed -n 's/^path=//p')
-[[ $(ldd "$plugin") != *lib[at]san* ]] ||
-  skip 'the library of a sanitizer must be the first one'
-
-mkdir "$tmp/seeks"
+# shellcheck source=../errors/rig/lib.sh
+. "${srcdir:-.}/errors/rig/lib.sh" || exit
+need_python_nbd
+late_calls
+touch "$late/calls"
 truncate -s 64M "$tmp/disk"
-under=(env "LD_PRELOAD=$library" "SEEKS=$tmp/seeks")
 start_nbdkit file "$tmp/disk" cache=none
-limited "$python" "$srcdir/serve/seeks.py" "$tmp/sock" "$tmp/disk" \
-  "$tmp/seeks" || fail 'block status'
+limited /usr/bin/python3 "$srcdir/serve/seeks.py" "$tmp/sock" "$tmp/disk" \
+  "$late" || fail 'block status'
 stop_nbdkit

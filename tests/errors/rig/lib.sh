@@ -30,7 +30,7 @@ fuse_pid=
 mnt="$tmp/mnt"          # where the file system is mounted
 below="$tmp/below"      # what is below it, if it is an overlay
 real=$mnt               # where the files really are
-late=$tmp/late          # which calls are held back
+late=$tmp/late          # which calls are held back or changed
 mount_options=()        # of the file system that is on the disk
 ours=$NBDKIT            # the nbdkit that has the plugin
 stock=${NBDKIT_SYSTEM:-nbdkit} # the first one in the PATH
@@ -139,10 +139,10 @@ fails ()
   [[ $answer = 'error EIO'* ]] || fail "$*: $answer, and not EIO"
 }
 
-# late_calls: servers that are started next have late.so, see late.c.
+# late_calls: servers that are started next have calls.so, see lib/calls.c.
 late_calls ()
 {
-  local plugin library=$builddir/errors/rig/.libs/late.so
+  local plugin library=$builddir/lib/.libs/calls.so
 
   plugin=$("$NBDKIT" file --dump-plugin | sed -n 's/^path=//p')
   [[ $(ldd "$plugin") != *lib[at]san* ]] ||
@@ -150,10 +150,10 @@ late_calls ()
   [ -e "$library" ] || lacks "needs $library: make check TESTS="
   mkdir "$late"
   # shellcheck disable=SC2034
-  under=(env "LD_PRELOAD=$library" "LATE=$late")
+  under=(env "LD_PRELOAD=$library" "CALLS=$late")
 }
 
-# hold KIND [OFFSET]: the next call of this kind is held back, see late.c.
+# hold KIND [OFFSET]: the next call of this kind is held back, see calls.c.
 hold ()
 {
   echo "${2:-0}" >"$late/new"

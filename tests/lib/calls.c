@@ -1,0 +1,194 @@
+/* Hold back calls of the plugin, or change their results, as the files of a
+ * folder ask for.
+ *
+ *   CALLS=FOLDER LD_PRELOAD=calls.so nbdkit ...
+ *
+ * The next call of one of these kinds is held back, as if its thread had lost
+ * its CPU.  The content of the file is a number of bytes, OFFSET:
+ *
+ *   drop     before posix_fadvise(2) drops a range that has OFFSET
+ *   wait     before sync_file_range(2) waits for a range that has OFFSET
+ *   failed   when sync_file_range(2) has failed on a range that has OFFSET
+ *   synced   when the ioctl FIEMAP with FIEMAP_FLAG_SYNC has returned
+ *   hole     when lseek(2) with SEEK_HOLE has returned
+ *
+ * The call renames the file to NAME.held, and waits until that file is gone.
+ * (strace can delay a call, but neither one of a range nor until it is told.)
+ * Other files:
+ *
+ *   calls    each SEEK_DATA adds a "d" to it, each SEEK_HOLE an "h"
+ *   answer   "WHENCE DISTANCE ERRNO": lseek(2) with this whence, "d" or "h",
+ *            and an offset below 8 MiB returns the offset plus DISTANCE, or if
+ *            ERRNO is not 0, this error
+ *   no-flush fsync(2) and fdatasync(2) write the pages of the file and wait for
+ *            them, but neither commit a journal nor flush the disk
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+/* Fortified headers define inline functions with the names defined here. */
+#undef _FORTIFY_SOURCE
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+
+#define POLL_US 10000
+#define BELOW (8 << 20) /* elsewhere the kernel answers, also at the open */
+
+/* The next definition of a function. */
+#define NEXT(function) ((__typeof__ (&function)) dlsym (RTLD_NEXT, #function))
+
+static int folder = -1;
+
+__attribute__ ((constructor)) static void
+open_folder (void)
+{
+  folder = open (getenv ("CALLS"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder == -1)
+    abort ();
+}
+
+/* Read numbers, or letters, from a file of the folder.  Returns how many. */
+static int
+ask (const char *file, const char *format, ...)
+{
+  const int fd = openat (folder, file, O_RDONLY | O_CLOEXEC);
+  FILE *f = fd >= 0 ? fdopen (fd, "re") : NULL;
+  va_list args;
+  int n;
+
+  if (f == NULL)
+    return 0;
+  va_start (args, format);
+  n = vfscanf (f, format, args);
+  va_end (args);
+  fclose (f);
+  return n;
+}
+
+/* Wait, if this call is one to be held back.  A length of 0 is to the end of
+ * the file.  Keeps errno.
+ */
+static void
+hold (const char *kind, uint64_t offset, uint64_t length)
+{
+  const int err = errno;
+  char held[16];
+  uint64_t at;
+
+  snprintf (held, sizeof held, "%s.held", kind);
+  if (ask (kind, "%" SCNu64, &at) == 1 && at >= offset &&
+      (length == 0 || at - offset < length) &&
+      renameat (folder, kind, folder, held) == 0) {
+    while (faccessat (folder, held, F_OK, 0) == 0)
+      usleep (POLL_US);
+  }
+  errno = err;
+}
+
+int
+posix_fadvise (int fd, off_t offset, off_t length, int advice)
+{
+  if (advice == POSIX_FADV_DONTNEED)
+    hold ("drop", offset, length);
+  return NEXT (posix_fadvise) (fd, offset, length, advice);
+}
+
+int
+sync_file_range (int fd, off_t offset, off_t length, unsigned flags)
+{
+  int r;
+
+  if (flags & SYNC_FILE_RANGE_WAIT_BEFORE)
+    hold ("wait", offset, length);
+  r = NEXT (sync_file_range) (fd, offset, length, flags);
+  if (r == -1)
+    hold ("failed", offset, length);
+  return r;
+}
+
+int
+ioctl (int fd, unsigned long request, ...)
+{
+  va_list args;
+  void *arg;
+  int r;
+
+  va_start (args, request);
+  arg = va_arg (args, void *);
+  va_end (args);
+  r = NEXT (ioctl) (fd, request, arg);
+  if (request == FS_IOC_FIEMAP &&
+      (((const struct fiemap *) arg)->fm_flags & FIEMAP_FLAG_SYNC))
+    hold ("synced", 0, 0);
+  return r;
+}
+
+/* Add a letter to "calls". */
+static void
+count (char whence)
+{
+  const int fd = openat (folder, "calls", O_WRONLY | O_APPEND | O_CLOEXEC);
+
+  if (fd >= 0 && write (fd, &whence, 1) != 1)
+    abort ();
+  close (fd);
+}
+
+off_t
+lseek (int fd, off_t offset, int whence)
+{
+  const char letter = whence == SEEK_DATA ? 'd' : 'h';
+  const int before = errno;
+  long distance;
+  char which;
+  off_t r;
+  int err;
+
+  if (whence != SEEK_DATA && whence != SEEK_HOLE)
+    return NEXT (lseek) (fd, offset, whence);
+  count (letter);
+  if (ask ("answer", "%c %ld %d", &which, &distance, &err) == 3 &&
+      which == letter && offset < BELOW) {
+    r = err ? -1 : offset + distance;
+    errno = err;
+  }
+  else {
+    errno = before;
+    r = NEXT (lseek) (fd, offset, whence);
+  }
+  if (whence == SEEK_HOLE)
+    hold ("hole", 0, 0);
+  return r;
+}
+
+int
+fdatasync (int fd)
+{
+  if (faccessat (folder, "no-flush", F_OK, 0) == -1)
+    return NEXT (fdatasync) (fd);
+  return NEXT (sync_file_range) (fd, 0, 0,
+                                 SYNC_FILE_RANGE_WAIT_BEFORE |
+                                   SYNC_FILE_RANGE_WRITE |
+                                   SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
+int
+fsync (int fd)
+{
+  return fdatasync (fd);
+}
