@@ -22,7 +22,7 @@ loses ()
   local what="$1, $2"
 
   rm -f "$tmp/refuse"
-  fuse_disk "$tmp/refuse" "$1"
+  fuse_disk "refuse=$tmp/refuse" "refused=$1"
   if [ "${2% *}" = inherited ]; then
     exec 7<>"$tmp/disk"
     chmod 777 "$tmp"

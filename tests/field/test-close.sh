@@ -38,7 +38,7 @@ has_more_writes ()
 blocked_disk ()
 {
   touch "$tmp/gate"
-  fuse_file fuse-plain.py "$tmp/counts" "gate=$tmp/gate"
+  fuse_file "counts=$tmp/counts" "gate=$tmp/gate"
   under_pids+=("$fuse_server")
   mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 -O ^has_journal "$tmp/disk" ||
     fail mkfs

@@ -15,11 +15,11 @@
 . "${srcdir:-.}/lib/lib.sh" || exit
 need nbdcopy nbdinfo cmp
 
-# plain [OPTION=VALUE...]: a disk, see fuse-plain.py.
+# plain [OPTION=VALUE...]: a disk, see fuse-file.py.
 plain ()
 {
   rm -f "$tmp/counts"
-  fuse_file fuse-plain.py "$tmp/counts" "$@"
+  fuse_file "counts=$tmp/counts" "$@"
 }
 
 # number WHAT: of these requests.
@@ -267,7 +267,6 @@ writeback_stored ()
 # With the writeback cache pages are dirty, so fsync is needed.
 case_writeback_cache ()
 {
-  # shellcheck disable=SC2119
   fuse_disk
   serve_it
   client_start "$uri"
@@ -280,7 +279,7 @@ case_writeback_cache ()
   end
 
   # Pages whose writeback failed stay while a client is connected.
-  fuse_disk "$tmp/refuse" ENOSPC
+  fuse_disk "refuse=$tmp/refuse" refused=ENOSPC
   serve_it
   client_start "$uri"
   touch "$tmp/refuse"

@@ -20,6 +20,7 @@
  *   answer   "WHENCE DISTANCE ERRNO": lseek(2) with this whence, "d" or "h",
  *            and an offset below 8 MiB returns the offset plus DISTANCE, or if
  *            ERRNO is not 0, this error
+ *   no-fiemap  the ioctl FIEMAP fails with EOPNOTSUPP, as on FUSE
  *   no-flush fsync(2) and fdatasync(2) write the pages of the file and wait for
  *            them, but neither commit a journal nor flush the disk
  *
@@ -131,6 +132,11 @@ ioctl (int fd, unsigned long request, ...)
   va_start (args, request);
   arg = va_arg (args, void *);
   va_end (args);
+  if (request == FS_IOC_FIEMAP &&
+      faccessat (folder, "no-fiemap", F_OK, 0) == 0) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
   r = NEXT (ioctl) (fd, request, arg);
   if (request == FS_IOC_FIEMAP &&
       (((const struct fiemap *) arg)->fm_flags & FIEMAP_FLAG_SYNC))

@@ -20,57 +20,32 @@ import time
 sys.dont_write_bytecode = True
 
 # pylint: disable=wrong-import-position
-import nbd
-
-from nbd_model import Model, data, end_with_any_thread, random_range
+from nbd_model import Export, connect, end_with_any_thread
 
 PART = 1 << 20
 MIN_CONNECTIONS = 100
-socket, exports = sys.argv[3], sys.argv[4:]
+socket, names = sys.argv[3], sys.argv[4:]
 end = time.monotonic() + int(sys.argv[1])
 connections = []    # an element for each
 
 
-def request(h, rng, model, start):
-    """One request to the part of an export that begins at "start".  Return what
-    was wrong, or None."""
-    offset, count = random_range(rng, PART, PART)
-    what = rng.randrange(40)
-    if what < 5:
-        h.flush()
-    elif what < 20:
-        return model.difference(h.pread(count, start + offset), offset)
-    elif what < 24:
-        h.zero(count, start + offset)
-        model.zero(count, offset)
-    else:
-        content = data(rng, count)
-        h.pwrite(content, start + offset,
-                 0 if rng.randrange(8) else nbd.CMD_FLAG_FUA)
-        model.write(content, offset)
-    return None
-
-
-def visit(rng, models, start):
+def visit(rng, export, name):
     """One connection."""
-    export = rng.choice(exports)
-    h = nbd.NBD()
-    h.set_export_name(export)
-    h.connect_unix(socket)
-    connections.append(export)
+    export.handles = [connect(socket, name=name)]
+    connections.append(name)
     for _ in range(rng.randrange(12)):
-        wrong = request(h, rng, models[export], start)
-        if wrong:
-            raise ValueError(f"{export}: part {start}: {wrong}")
+        export.random_request()
     if rng.randrange(2):
-        h.shutdown()
+        export.any().shutdown()
+    export.handles = []
 
 
 def come_and_go(number):
     rng = random.Random(number)
-    models = {export: Model(PART) for export in exports}
+    exports = {name: Export(rng, PART, number * PART) for name in names}
     while time.monotonic() < end or len(connections) < MIN_CONNECTIONS:
-        visit(rng, models, number * PART)
+        name = rng.choice(names)
+        visit(rng, exports[name], name)
 
 
 end_with_any_thread()

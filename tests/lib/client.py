@@ -18,8 +18,8 @@ one line of answer on stdout, "ok ..." or "error ERRNO message".
   save FILE                         write the model there
 
 Numbers may end in K or M.  The model is what the export should hold.  It
-starts as zeroes.  With --names there is none, and two more requests are "open"
-and "close".
+starts as zeroes.  With --names there is none, and no trim, and two more requests
+are "open" and "close".
 
 Copyright (C) 2026 The nbdkit-windowed-file authors
 SPDX-License-Identifier: BSD-3-Clause
@@ -33,117 +33,65 @@ sys.dont_write_bytecode = True
 # pylint: disable=wrong-import-position
 import nbd
 
-from nbd_model import Model, data
+from nbd_model import Export, Wrong, connect, extents
 
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 FLAGS = {"fua": nbd.CMD_FLAG_FUA, "nohole": nbd.CMD_FLAG_NO_HOLE,
          "fast": nbd.CMD_FLAG_FAST_ZERO, "one": nbd.CMD_FLAG_REQ_ONE}
 rng = random.Random(1)
-
-
-class Wrong(Exception):
-    """What was read is not what it should be."""
+exports = {}    # by name; without --names, one without a name
 
 
 def number(word):
     return int(word.rstrip("KM")) * UNITS.get(word[-1], 1)
 
 
-def connect(arguments):
-    h = nbd.NBD()
-    # libnbd does not send requests smaller than the advertised block size; the
-    # server serves them.
-    h.set_strict_mode(h.get_strict_mode() & ~nbd.STRICT_ALIGN)
-    h.add_meta_context("base:allocation")
-    if arguments[0] == "--":
-        h.connect_command(arguments[1:])
-    else:
-        h.connect_uri(arguments[0])
-    return h
+def add(name, h, size=None):
+    exports[name] = Export(rng, size)
+    exports[name].handles.append(h)
 
 
-def extents(h, offset, count, flags):
-    found = []
-    h.block_status(count, offset,
-                   lambda _, __, entries, ___: found.extend(entries), flags)
-    if not found:
-        raise Wrong("no extents")
-    return " ".join(f"{length}:{kind}"
-                    for length, kind in zip(found[::2], found[1::2]))
-
-
-def on_range(h, model, verb, offset, count, flags):
-    """A request that has a range.  Return the answer."""
-    wrong = None
-    if verb == "extents":
-        return extents(h, offset, count, flags)
-    if verb == "write":
-        content = data(rng, count, offset)
-        h.pwrite(content, offset, flags)
-        if model:
-            model.write(content, offset)
-    elif verb == "zero":
-        h.zero(count, offset, flags)
-        if model:
-            model.zero(count, offset)
-    elif verb == "cache":
-        h.cache(count, offset)
-    elif verb == "read":
-        got = h.pread(count, offset)
-        wrong = model and model.difference(got, offset)
-    elif verb == "trim":
-        h.trim(count, offset, flags)
-        wrong = model and model.trimmed(h.pread(count, offset), offset)
-    else:
-        wrong = "unknown request"
-    if wrong:
-        raise Wrong(wrong)
-    return ""
-
-
-def obey(h, model, verb, *arguments):
+def obey(name, verb, *arguments):
     """Return the answer."""
-    if verb == "flush":
-        h.flush()
-    elif verb == "size":
-        return str(h.get_size())
-    elif verb == "save":
-        model.save(arguments[0])
-    else:
-        flags = sum(FLAGS[word] for word in arguments[2:])
-        return on_range(h, model, verb, *map(number, arguments[:2]), flags)
-    return ""
-
-
-def obey_named(connections, name, verb, *arguments):
     if verb == "open":
-        connections[name] = connect(sys.argv[2:])
-    elif verb == "close":
-        connections.pop(name).shutdown()
-    else:
-        return obey(connections[name], None, verb, *arguments)
-    return ""
+        return add(name, connect(sys.argv[2]))
+    export = exports[name]
+    h = export.any()
+    if verb == "close":
+        return exports.pop(name).any().shutdown()
+    if verb == "size":
+        return h.get_size()
+    if verb in ("flush", "save"):
+        return getattr(export, verb)(*arguments)
+    offset, count = map(number, arguments[:2])
+    flags = sum(FLAGS[word] for word in arguments[2:])
+    if verb == "extents":
+        return " ".join(f"{length}:{kind}" for length, kind
+                        in extents(h, offset, count, flags))
+    if verb == "cache":
+        return h.cache(count, offset)
+    if verb == "read":
+        return export.read(count, offset)
+    return {"write": export.write, "zero": export.zero,
+            "trim": export.trim}[verb](count, offset, flags)
 
 
 def main():
-    connections = {}
-    if sys.argv[1] != "--names":
-        h = connections[""] = connect(sys.argv[1:])
-        model = Model(h.get_size())
+    names = sys.argv[1] == "--names"
+    if not names:
+        h = connect(*sys.argv[1:])
+        add("", h, h.get_size())
     for line in sys.stdin:
         words = line.split()
         try:
-            if sys.argv[1] == "--names":
-                answer = obey_named(connections, *words)
-            else:
-                answer = obey(h, model, *words)
-            print(f"ok {answer}".rstrip(), flush=True)
+            answer = obey(*words) if names else obey("", *words)
+            print("ok" if answer is None else f"ok {answer}", flush=True)
         except Wrong as e:
             print("error EWRONG", e, flush=True)
         except nbd.Error as e:
             print("error", e.errno, e.string, flush=True)
-    for h in connections.values():
-        h.shutdown()
+    for export in exports.values():
+        export.any().shutdown()
 
 
 try:

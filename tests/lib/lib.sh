@@ -417,7 +417,8 @@ empty_soon ()
 # read.
 drop ()
 {
-  "$builddir/lib/residency" -d "$1"
+  sync "$1"
+  dd if="$1" iflag=nocache count=0 status=none
 }
 
 # Join the lines of strace -f for a call during which another thread made a call.
@@ -463,9 +464,9 @@ mounted ()
     skip "the kernel cannot mount $1"
 }
 
-# fuse_file SERVER [ARGUMENT...]: $tmp/disk is a hole of 64 MiB on FUSE, stored
-# in $tmp/backing, until it is unmounted.  SERVER is a script in lib/, which gets
-# the arguments after the two files; $fuse_server is its process.
+# fuse_file [OPTION=VALUE...]: $tmp/disk is a hole of 64 MiB on FUSE, stored in
+# $tmp/backing, until it is unmounted.  fuse-file.py has the options;
+# $fuse_server is its process.
 fuse_file ()
 {
   need_root
@@ -475,17 +476,17 @@ fuse_file ()
   truncate -s 64M "$tmp/backing"
   touch "$tmp/disk"
   mounts+=("$tmp/disk")
-  /usr/bin/python3 "$srcdir/lib/$1" "$tmp/backing" "$tmp/disk" "${@:2}" &
+  /usr/bin/python3 "$srcdir/lib/fuse-file.py" "$tmp/backing" "$tmp/disk" "$@" &
   fuse_server=$!
   pids+=("$fuse_server")
   eventually 5 mountpoint -q "$tmp/disk" || fail 'it is not mounted'
 }
 
-# fuse_disk [ARGUMENT...]: fuse_file of fuse-writeback.py.
+# fuse_disk [OPTION=VALUE...]: with the writeback cache.  The kernel ignores the
+# size that the server reports.
 fuse_disk ()
 {
-  fuse_file fuse-writeback.py "$@"
-  # The kernel ignores the size that the server reports.
+  fuse_file writeback=yes "$@"
   truncate -s 64M "$tmp/disk"
 }
 

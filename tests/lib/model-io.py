@@ -25,11 +25,10 @@ sys.dont_write_bytecode = True
 # pylint: disable=wrong-import-position
 import nbd
 
-from nbd_model import Model, data, random_range
+from nbd_model import Export, Wrong, connect
 
 PUNCH_HOLE, ZERO_RANGE, KEEP_SIZE = 2, 16, 1
 libc = ctypes.CDLL(None, use_errno=True)
-rng = random.Random(int(sys.argv[2]))
 
 
 class File:
@@ -58,54 +57,22 @@ class File:
     def zero(self, count, offset, flags):
         self.allocate(ZERO_RANGE if flags else PUNCH_HOLE, count, offset)
 
-    def trim(self, count, offset):
+    def trim(self, count, offset, _):
         self.allocate(PUNCH_HOLE, count, offset)
 
     def flush(self):
         os.fdatasync(self.fd)
 
 
-def connect(uri):
-    h = nbd.NBD()
-    h.connect_uri(uri)
-    return h
-
-
-def one_operation(h, model):
-    """Return what was wrong, or None."""
-    what = rng.randrange(100)
-    offset, count = random_range(rng, model.size, 1 << 20)
-    if what < 40:
-        return model.difference(h.pread(count, offset), offset)
-    if what < 78:
-        content = data(rng, count)
-        h.pwrite(content, offset, nbd.CMD_FLAG_FUA if what < 45 else 0)
-        model.write(content, offset)
-    elif what < 88:
-        h.zero(count, offset, 0 if what < 83 else nbd.CMD_FLAG_NO_HOLE)
-        model.zero(count, offset)
-    elif what < 96:
-        h.trim(count, offset)
-        return model.trimmed(h.pread(count, offset), offset)
-    else:
-        h.flush()
-    return None
-
-
-def main():
-    if len(sys.argv) > 5:
-        ways = [connect(sys.argv[4]) for _ in range(int(sys.argv[5]))]
-    else:
-        ways = [File(sys.argv[4])]
-    model = Model(ways[0].get_size())
-    for i in range(int(sys.argv[1])):
-        try:
-            wrong = one_operation(rng.choice(ways), model)
-        except (nbd.Error, OSError) as e:
-            wrong = e
-        if wrong:
-            sys.exit(f"model-io: operation {i}: {wrong}")
-    model.save(sys.argv[3])
-
-
-main()
+if len(sys.argv) > 5:
+    handles = [connect(sys.argv[4]) for _ in range(int(sys.argv[5]))]
+else:
+    handles = [File(sys.argv[4])]
+export = Export(random.Random(int(sys.argv[2])), handles[0].get_size())
+export.handles = handles
+for i in range(int(sys.argv[1])):
+    try:
+        export.random_request()
+    except (Wrong, nbd.Error, OSError) as e:
+        sys.exit(f"model-io: request {i}: {e}")
+export.save(sys.argv[3])

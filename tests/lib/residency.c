@@ -6,10 +6,12 @@
  *                       takes longer than that), then print the most; with
  *                       PAGES, begin when the count is at most PAGES for the
  *                       first time; status 2 if it never is
- *   residency -d FILE   write the file back and drop its pages
  *   residency -n FILE   print how many are dirty or under writeback (Linux 6.5)
  *   residency -m FILE   print a 1 for each page that is cached, a 0 for each
  *                       other page
+ *
+ * fincore(1) of util-linux 2.38 counts with mincore(2), which fails for the
+ * largest files; neither fincore nor cachestats watches, or prints a map.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -17,19 +19,29 @@
 
 #include <config.h>
 
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <stdint.h>
-#include <inttypes.h>
 #include <string.h>
-#include <signal.h>
 #include <time.h>
-#include <fcntl.h>
 #include <unistd.h>
-#include <errno.h>
 
-#include "page-count.h"
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#ifndef SYS_cachestat
+#define SYS_cachestat 451 /* the same on every architecture */
+#endif
+
+/* Of cachestat(2). */
+struct counts {
+  uint64_t resident, dirty, writeback, evicted, recently_evicted;
+};
 
 static volatile sig_atomic_t finished;
 
@@ -43,36 +55,51 @@ finish (int sig)
 static void
 die (const char *what)
 {
-  fprintf (stderr, "residency: %s: %s\n", what, strerror (errno));
+  fprintf (stderr, "residency: %s: %m\n", what);
   exit (EXIT_FAILURE);
 }
 
-static void
-print_map (int fd)
+/* Returns the number of resident pages.  Prints the map if "print". */
+static uint64_t
+count_by_mincore (int fd, bool print)
 {
-  uint64_t pages, i;
-  unsigned char *vec = page_map (fd, &pages);
+  const off_t size = lseek (fd, 0, SEEK_END);
+  const size_t page = sysconf (_SC_PAGESIZE), pages = (size + page - 1) / page;
+  unsigned char *vec = malloc (pages + 1);
+  void *map = MAP_FAILED;
+  uint64_t n = 0;
+  size_t i;
 
-  for (i = 0; i < pages; ++i)
-    putchar (vec[i] & 1 ? '1' : '0');
-  putchar ('\n');
+  if (size == -1 || vec == NULL)
+    die ("size");
+  if (size > 0)
+    map = mmap (NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
+  if (size > 0 && (map == MAP_FAILED || mincore (map, size, vec) == -1))
+    die ("mincore");
+  for (i = 0; i < pages; i++) {
+    n += vec[i] & 1;
+    if (print)
+      putchar ('0' + (vec[i] & 1));
+  }
+  if (size > 0)
+    munmap (map, size);
   free (vec);
+  return n;
 }
 
-/* See page_count; the second number is of the dirty pages, and the third of the
- * pages under writeback.
- */
-static uint64_t
-pages_not_stored (int fd)
+/* Before Linux 6.5, only the resident pages are known. */
+static struct counts
+count (int fd)
 {
-  struct {
-    uint64_t off, len;
-  } range = { 0, 0 };
-  uint64_t stat[5] = { 0 };
+  uint64_t range[2] = { 0, 0 }; /* to the end of the file */
+  struct counts counts = { 0 };
 
-  if (syscall (SYS_cachestat, fd, &range, stat, 0) == -1)
+  if (syscall (SYS_cachestat, fd, range, &counts, 0) == 0)
+    return counts;
+  if (errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP)
     die ("cachestat");
-  return stat[1] + stat[2];
+  counts.resident = count_by_mincore (fd, false);
+  return counts;
 }
 
 /* Nanoseconds of a clock that only goes forward. */
@@ -99,7 +126,7 @@ watch (int fd, uint64_t at_first)
   sigaction (SIGTERM, &sa, NULL);
   while (!finished) {
     began = now ();
-    n = page_count (fd);
+    n = count (fd).resident;
     counts = counts || n <= at_first;
     if (counts && n > most)
       most = n;
@@ -113,37 +140,24 @@ watch (int fd, uint64_t at_first)
 int
 main (int argc, char *argv[])
 {
-  const char *how = argc > 2 ? argv[1] : "";
+  const char how = argc > 2 ? argv[1][1] : '\0';
   const char *file = argv[argc > 2 ? 2 : argc - 1];
-  int fd, err, status = EXIT_SUCCESS;
+  const int fd = open (file, O_RDONLY | O_CLOEXEC);
+  struct counts counts;
 
-  if (argc < 2 || argc > 4 || (argc == 4 && strcmp (how, "-w") != 0)) {
-    fprintf (stderr, "usage: residency [-w | -d | -m | -n] FILE [PAGES]\n");
-    exit (EXIT_FAILURE);
-  }
-  fd = open (file, O_RDONLY | O_CLOEXEC);
   if (fd == -1)
     die (file);
-
-  if (strcmp (how, "-d") == 0) {
-    if (fdatasync (fd) == -1)
-      die ("fdatasync");
-    err = posix_fadvise (fd, 0, 0, POSIX_FADV_DONTNEED);
-    if (err != 0) {
-      errno = err;
-      die ("posix_fadvise");
-    }
+  if (how == 'w')
+    return watch (fd, argc == 4 ? strtoull (argv[3], NULL, 10) : UINT64_MAX)
+             ? EXIT_SUCCESS
+             : 2;
+  if (how == 'm') {
+    count_by_mincore (fd, true);
+    printf ("\n");
+    return EXIT_SUCCESS;
   }
-  else if (strcmp (how, "-m") == 0)
-    print_map (fd);
-  else if (strcmp (how, "-n") == 0)
-    printf ("%" PRIu64 "\n", pages_not_stored (fd));
-  else if (strcmp (how, "-w") == 0) {
-    if (!watch (fd, argc == 4 ? strtoull (argv[3], NULL, 10) : UINT64_MAX))
-      status = 2;
-  }
-  else
-    printf ("%" PRIu64 "\n", page_count (fd));
-  close (fd);
-  exit (status);
+  counts = count (fd);
+  printf ("%" PRIu64 "\n",
+          how == 'n' ? counts.dirty + counts.writeback : counts.resident);
+  return EXIT_SUCCESS;
 }

@@ -25,7 +25,7 @@ sys.dont_write_bytecode = True
 # pylint: disable=wrong-import-position
 import nbd
 
-from nbd_model import end_with_any_thread
+from nbd_model import connect, end_with_any_thread, extents
 
 SIZE, PIECE, MAX_COUNT = 64 << 20, 4 << 20, 70000
 rounds, seed, socket, other, folder, *names = sys.argv[1:]
@@ -33,23 +33,12 @@ rng = random.Random(int(seed))
 done = threading.Event()
 
 
-def connect(where, name):
-    h = nbd.NBD()
-    h.set_export_name(name)
-    h.add_meta_context("base:allocation")
-    h.connect_unix(where)
-    return h
-
-
 def holes_in(h, begin, start, end, flags=0):
     """How many bytes of [start, end) are reported as holes to a client that
     asks piece by piece from "begin" on."""
     at, holes = begin, 0
     while at < end:
-        found = []
-        h.block_status(min(end - at, PIECE), at,
-                       lambda _, __, got, ___, to=found: to.extend(got), flags)
-        for length, kind in zip(found[::2], found[1::2]):
+        for length, kind in extents(h, at, min(end - at, PIECE), flags):
             if kind:
                 holes += max(min(at + length, end) - max(at, start), 0)
             at += length
@@ -64,9 +53,8 @@ class File:
         self.path = os.path.join(folder, name)
         self.fd = os.open(self.path, os.O_RDWR)
         self.map = mmap.mmap(self.fd, SIZE)
-        self.asking, self.second, self.busy = [connect(socket, name)
-                                               for _ in range(3)]
-        self.elsewhere = connect(other, name)
+        self.asking, self.second, self.busy, self.elsewhere = [
+            connect(where, name=name) for where in [socket] * 3 + [other]]
 
     def preallocate(self):
         """With blocks, if the file system can: ext3 cannot."""

@@ -16,7 +16,6 @@ enum {
   FAIL_ALLOC = 1,  /* malloc and its relatives: ENOMEM */
   FAIL_FD = 2,     /* open and its relatives: EMFILE */
   FAIL_THREAD = 4, /* pthread_create: EAGAIN */
-  FAIL_MMAP = 8,   /* ENOMEM */
 };
 
 #define FAIL_PLACES 8

@@ -1,0 +1,177 @@
+#!/usr/bin/python3
+"""A file on FUSE, served from another file.  As on most FUSE file systems, a
+write has reached the server when it returns, so no page is ever dirty.
+
+    fuse-file.py BACKING FILE [OPTION=VALUE]...
+
+mounts FILE, which must be there, and serves it until it is unmounted.  ERRNO is
+a name, as EIO.  The options:
+
+    writeback=yes     with the kernel's writeback cache, as virtiofs has: what was
+                      written stays in memory for a while, and SEEK_DATA asks the
+                      server, which does not have it
+    counts=PATH       a file that gets the numbers of requests, as
+                      "writes=1 fsyncs=2 interrupted=0"
+    open=ERRNO        refuse to open the file for writing
+    write=ERRNO       refuse each write
+    fsync=ERRNO       refuse each fsync
+    fsync_ms=N        answer an fsync after N milliseconds
+    interrupts=N      answer each of the first N fsyncs with EINTR, when the
+                      kernel interrupts it and no sooner
+    gate=PATH         answer no fsync and no write while there is no such file
+    lseek=same        answer SEEK_DATA and SEEK_HOLE with the same offset
+    refuse=PATH       refuse each write with the errno "refused", while there is
+                      such a file, and add its size to the file
+
+nbdfuse, with nbdkit's error and delay filters, serves a file that fails on
+demand, too, but has no writeback cache, refuses no open, and ignores interrupts.
+
+Copyright (C) 2026 The nbdkit-windowed-file authors
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+import threading
+import time
+
+# Of <linux/fuse.h>.
+FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS = 2, 3, 4, 14, 15, 16, 17
+RELEASE, FSYNC, FLUSH, INIT, INTERRUPT, BATCH_FORGET = 18, 20, 25, 26, 36, 42
+LSEEK = 46
+ASYNC_READ, BIG_WRITES, WRITEBACK_CACHE = 1 << 0, 1 << 5, 1 << 16
+KEEP_CACHE = 1 << 1
+MAX_WRITE = 128 * 1024
+HEADER = struct.Struct("<IIQQIIIHxx")
+WRITE_IN = 40           # bytes before the data of a write
+
+backing = os.open(sys.argv[1], os.O_RDWR)
+options = dict(word.split("=") for word in sys.argv[3:])
+lock = threading.Lock()
+counts = {"writes": 0, "fsyncs": 0, "interrupted": 0}
+interrupted = {}        # events of the requests that have threads
+
+
+def mount(where):
+    """Mount the file system, whose root is a file, and return its device."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fuse = os.open("/dev/fuse", os.O_RDWR)
+    if libc.mount(b"test", os.fsencode(where), b"fuse", 0,
+                  f"fd={fuse},rootmode=100000,user_id=0,group_id=0,"
+                  "allow_other,default_permissions".encode()) == -1:
+        sys.exit(f"mount: {os.strerror(ctypes.get_errno())}")
+    return fuse
+
+
+def count(what):
+    """Count a request.  The file is replaced as a whole."""
+    with lock:
+        counts[what] += 1
+        if "counts" in options:
+            new = options["counts"] + ".new"
+            with open(new, "w", encoding="ascii") as file:
+                print(*(f"{key}={n}" for key, n in counts.items()), file=file)
+            os.rename(new, options["counts"])
+        return counts[what]
+
+
+def refuse(option):
+    raise OSError(getattr(errno, options[option]), "as wanted")
+
+
+def attributes():
+    """Valid for an hour."""
+    st = os.fstat(backing)
+    return struct.pack("<QII6Q10I", 3600, 0, 0, 1, st.st_size, st.st_blocks, 0,
+                       0, 0, 0, 0, 0, 0o100600, 1, 0, 0, 0, 4096, 0)
+
+
+def on_sync(operation, unique):
+    """What happens before the answer to a write or an fsync."""
+    number = count("writes" if operation == WRITE else "fsyncs")
+    while not os.path.exists(options.get("gate", "/")):
+        time.sleep(0.01)
+    if operation == FSYNC:
+        if number <= int(options.get("interrupts", 0)):
+            interrupted[unique].wait()
+            count("interrupted")
+            raise OSError(errno.EINTR, "interrupted")
+        time.sleep(int(options.get("fsync_ms", 0)) / 1000)
+    name = "write" if operation == WRITE else "fsync"
+    if name in options:
+        refuse(name)
+    if operation == WRITE and os.path.exists(options.get("refuse", "")):
+        refuse("refused")
+
+
+def answer(operation, unique, body):
+    """The reply to a request; raises OSError."""
+    if operation == INIT:
+        readahead, = struct.unpack_from("<8xI", body)
+        flags = ASYNC_READ | BIG_WRITES | \
+            (WRITEBACK_CACHE if "writeback" in options else 0)
+        return struct.pack("<4I2H2I2H8I", 7, 31, readahead, flags, 12, 9,
+                           MAX_WRITE, 1, 32, 0, *[0] * 8)
+    if operation in (WRITE, FSYNC):
+        on_sync(operation, unique)
+    if operation in (GETATTR, SETATTR):     # the size never changes
+        return attributes()
+    if operation == OPEN:
+        flags, = struct.unpack_from("<I", body)
+        if "open" in options and flags & os.O_ACCMODE != os.O_RDONLY:
+            refuse("open")
+        return struct.pack("<QII", 1, KEEP_CACHE, 0)
+    if operation in (READ, WRITE, LSEEK):
+        offset, size = struct.unpack_from("<8xQI", body)
+        if operation == READ:
+            return os.pread(backing, size, offset)
+        if operation == LSEEK:
+            return struct.pack("<Q", offset if "lseek" in options else
+                               os.lseek(backing, offset, size))
+        return struct.pack("<II", os.pwrite(backing, body[WRITE_IN:], offset), 0)
+    if operation == STATFS:
+        return struct.pack("<5Q10I", 1 << 20, 1 << 19, 1 << 19, 10, 5, 4096,
+                           255, 4096, *[0] * 7)
+    if operation in (RELEASE, FSYNC, FLUSH):
+        return b""
+    raise OSError(errno.ENOSYS, "no such request")
+
+
+def reply(operation, unique, body):
+    try:
+        out, error = answer(operation, unique, body), 0
+    except OSError as e:
+        out, error = b"", e.errno
+    interrupted.pop(unique, None)
+    os.write(device, struct.pack("<IiQ", 16 + len(out), -error, unique) + out)
+    if error and operation == WRITE and "refuse" in options:
+        with open(options["refuse"], "a", encoding="ascii") as file:
+            print(len(body) - WRITE_IN, file=file)
+
+
+def serve():
+    """Until it is unmounted.  What may have to wait has a thread."""
+    while True:
+        try:
+            request = os.read(device, MAX_WRITE + 4096)
+        except OSError:
+            return
+        _, operation, unique = HEADER.unpack_from(request)[:3]
+        body = request[HEADER.size:]
+        if operation == INTERRUPT:
+            event = interrupted.get(struct.unpack_from("<Q", body)[0])
+            if event:
+                event.set()
+        elif operation == FSYNC or (operation == WRITE and "gate" in options):
+            interrupted[unique] = threading.Event()
+            threading.Thread(target=reply, args=(operation, unique, body),
+                             daemon=True).start()
+        elif operation not in (FORGET, BATCH_FORGET):
+            reply(operation, unique, body)
+
+
+device = mount(sys.argv[2])
+serve()
