@@ -9,13 +9,14 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
+need_python_nbd
 need python3
 
 disks=40
 mkdir "$tmp/dir"
-names=()
+uris=()
 for ((i = 0; i < disks; i++)); do
-  names+=("$i")
+  uris+=("nbd+unix:///$i?socket=$tmp/sock")
   random_file "$tmp/dir/$i" 65536
 done
 python3 -c '
@@ -36,8 +37,7 @@ eventually 20 test -s "$tmp/held" || fail 'the pages are not locked'
 
 start_nbdkit --threads 2 file "dir=$tmp/dir" cache=none
 mkfifo "$tmp/go"
-"$builddir/lib/storm" stay "$disks" "$tmp/sock" "${names[@]}" \
-  <"$tmp/go" >"$tmp/ready" &
+"$srcdir/lib/open-close.py" stay "${uris[@]}" <"$tmp/go" >"$tmp/ready" &
 pids+=($!)
 exec 9>"$tmp/go"
 eventually 60 grep -q ready "$tmp/ready" || fail 'the clients do not connect'

@@ -9,6 +9,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
+need_python_nbd
 need nbdinfo
 
 exports=1000
@@ -34,9 +35,9 @@ check ()
 }
 
 mkdir "$tmp/dir"
-names=()
+uris=()
 for ((i = 0; i < exports; i++)); do
-  names+=("$i")
+  uris+=("nbd+unix:///$i?socket=$tmp/sock")
   printf '%8192s' "$i" >"$tmp/dir/$i"
 done
 start_nbdkit --threads 2 file "dir=$tmp/dir" cache=none
@@ -46,15 +47,14 @@ listed=$(nbdinfo --list "$uri" | grep -c '^export=') ||
   fail 'cannot list the exports'
 [ "$listed" = "$exports" ] || fail "$listed of $exports exports are listed"
 
-timeout --foreground 120 "$builddir/lib/storm" visit 16 2 "$tmp/sock" \
-  "${names[@]}" >/dev/null || fail 'visiting'
+printf '%s\n' "${uris[@]}" "${uris[@]}" |
+  limited xargs -P 16 -n 50 "$srcdir/lib/open-close.py" 50 || fail 'visiting'
 
 # A socket, its file, two pipe ends of nbdkit's; the evictor's, and the
 # connection's for direct reads.  Three threads of nbdkit's; the main one, and one
 # of a sanitizer.
 mkfifo "$tmp/go"
-"$builddir/lib/storm" stay "$exports" "$tmp/sock" "${names[@]}" \
-  <"$tmp/go" >"$tmp/ready" &
+"$srcdir/lib/open-close.py" stay "${uris[@]}" <"$tmp/go" >"$tmp/ready" &
 client=$!
 pids+=("$client")
 exec 9>"$tmp/go"

@@ -109,8 +109,7 @@ map_control (void)
   fd = NEXT (open) (name, O_RDWR | O_CLOEXEC);
   if (fd == -1)
     abort ();
-  map = mmap (NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED,
-                     fd, 0);
+  map = mmap (NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close (fd);
   if (map == MAP_FAILED)
     abort ();

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@
 #include "model.h"
 #include "plan.h"
 
-#define CHUNK (1024 * 1024)
+#define CHUNK (UINT64_C (1) << 20)
 
 void
 die (const char *what)
@@ -50,108 +51,124 @@ map_control (const char *name)
   return c;
 }
 
-uint64_t
-file_of_seed (const char *seed, bool *filled, uint64_t *rng)
+struct shape
+file_shape (const char *seed, bool small, int fd, uint64_t *rng)
 {
-  uint64_t size;
+  struct shape shape = { .seed = strtoull (seed, NULL, 10) };
+  const struct plan plan = plan_of_seed (shape.seed, true);
+  struct stat st;
+  uint64_t after;
 
-  *rng = strtoull (seed, NULL, 10);
-  size = (4 + next_number (rng) % 9) << 20;
-  if (next_number (rng) % 100 < 25)
-    size += next_number (rng) % 4096;
-  *filled = next_number (rng) % 100 < 60 ||
-            plan_of_seed (strtoull (seed, NULL, 10), true).flushes;
-  return size;
-}
-
-static void
-fill (int fd, const char *name, const struct model *m)
-{
-  unsigned char *buf = malloc (CHUNK);
-  uint64_t offset;
-
-  if (buf == NULL)
-    die ("malloc");
-  for (offset = 0; offset < m->size; offset += CHUNK) {
-    size_t n = m->size - offset < CHUNK ? m->size - offset : CHUNK;
-
-    model_fill (m, 0, buf, n, offset);
-    if (pwrite (fd, buf, n, offset) != (ssize_t) n)
-      die (name);
+  if (fstat (fd, &st) == -1)
+    die ("fstat");
+  *rng = shape.seed;
+  if (small) {
+    shape.size = CHUNK + next_number (rng) % (2 * CHUNK);
+    if (next_number (rng) % 100 < 70 || S_ISBLK (st.st_mode))
+      shape.size &= ~UINT64_C (4095);
   }
-  free (buf);
+  else {
+    shape.size = (4 + next_number (rng) % 9) << 20;
+    if (next_number (rng) % 100 < 25)
+      shape.size += next_number (rng) % 4096;
+    shape.pending = plan.pending;
+  }
+  shape.filled = next_number (rng) % 100 < 60 || (!small && plan.flushes);
+  after = *rng;
+  shape.allocated = next_number (&after) % 2;
+  if (small)
+    *rng = after;
+  return shape;
 }
 
 #define PENDING_OFFSET (CHUNK / 2)
 
 void
-file_model (struct model *m, const char *seed, uint64_t size, bool filled)
+file_model (struct model *m, const struct shape *shape, const char *log,
+            int record)
 {
-  const uint64_t number = strtoull (seed, NULL, 10);
-
-  model_init (m, number, size, filled);
-  if (plan_of_seed (number, false).pending)
+  model_init (m, shape->seed, shape->size, shape->filled);
+  if (log)
+    model_log_begin (m, log, record);
+  if (shape->pending)
     model_changed (m, model_change (m, CHANGE_WRITE, PENDING_OFFSET, CHUNK),
                    true);
+}
+
+/* Write what a change of the model has in a range. */
+static void
+write_change (int fd, const struct model *m, uint32_t change, uint64_t offset,
+              uint64_t end)
+{
+  unsigned char *buf = malloc (CHUNK);
+
+  if (buf == NULL)
+    die ("malloc");
+  for (; offset < end; offset += CHUNK) {
+    size_t n = end - offset < CHUNK ? end - offset : CHUNK;
+
+    model_fill (m, change, buf, n, offset);
+    if (pwrite (fd, buf, n, offset) != (ssize_t) n)
+      die ("pwrite");
+  }
+  free (buf);
 }
 
 /* syncfs(2) waits for the writeback.  It reports failures, but not those of the
  * file: the report to fsync(2) stays pending.
  */
 static void
-lose_pending (const char *name, const struct model *m, struct control *control)
+lose_pending (int fd, const struct model *m, struct control *control)
 {
-  unsigned char *buf = malloc (CHUNK);
-  int fd = open (name, O_WRONLY | O_CLOEXEC);
-
-  if (buf == NULL || fd == -1)
-    die (name);
   atomic_store (&control->refuse, REFUSE_DATA);
-  model_fill (m, 1, buf, CHUNK, PENDING_OFFSET);
-  if (pwrite (fd, buf, CHUNK, PENDING_OFFSET) != CHUNK)
-    die (name);
+  write_change (fd, m, 1, PENDING_OFFSET, PENDING_OFFSET + CHUNK);
   if (syncfs (fd) == -1 && errno != EIO)
     die ("syncfs");
   atomic_store (&control->refuse, REFUSE_NOTHING);
-  close (fd);
-  free (buf);
 }
 
 void
 file_make (const char *name, const char *seed, const char *control_name)
 {
-  struct control *control = map_control (control_name);
+  struct control *control = control_name ? map_control (control_name) : NULL;
+  const int fd = open (name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  struct shape shape;
   struct model model;
-  bool filled;
-  uint64_t rng, size = file_of_seed (seed, &filled, &rng);
-  int fd = open (name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  struct stat st;
+  uint64_t rng;
 
-  memset (control, 0, sizeof *control);
-  atomic_store (&control->refuse, REFUSE_NOTHING);
-  if (fd == -1 || ftruncate (fd, size) == -1)
+  if (fd == -1 || fstat (fd, &st) == -1)
     die (name);
-  file_model (&model, seed, size, filled);
-  if (filled)
-    fill (fd, name, &model);
-  /* Some of those that are empty have their blocks allocated. */
-  else if (next_number (&rng) % 2 && fallocate (fd, 0, 0, size) == -1)
+  if (control) {
+    memset (control, 0, sizeof *control);
+    atomic_store (&control->refuse, REFUSE_NOTHING);
+  }
+  shape = file_shape (seed, control == NULL, fd, &rng);
+  file_model (&model, &shape, NULL, -1);
+  if (S_ISREG (st.st_mode) && ftruncate (fd, shape.size) == -1)
     die (name);
-  if (fsync (fd) == -1 || close (fd) == -1)
+  if (shape.filled)
+    write_change (fd, &model, 0, 0, shape.size);
+  else if (S_ISREG (st.st_mode) && shape.allocated &&
+           fallocate (fd, 0, 0, shape.size) == -1)
     die (name);
-  if (plan_of_seed (model.history, false).pending)
-    lose_pending (name, &model, control);
+  if (fsync (fd) == -1)
+    die (name);
+  if (shape.pending)
+    lose_pending (fd, &model, control);
+  if (close (fd) == -1)
+    die (name);
   model_free (&model);
 }
 
 void
-file_sync (const char *name, const char *model_name, const char *control_name)
+file_sync (const char *name, const char *log, const char *control_name)
 {
-  const struct control *control = map_control (control_name);
   struct model model;
   bool ok;
   int fd;
 
-  if (atomic_load (&control->refuse) == REFUSE_ALL) {
+  if (atomic_load (&map_control (control_name)->refuse) == REFUSE_ALL) {
     printf ("fsync=0\n");
     return;
   }
@@ -160,30 +177,51 @@ file_sync (const char *name, const char *model_name, const char *control_name)
     die (name);
   ok = fsync (fd) == 0;
   close (fd);
-  if (model_load (&model, model_name) == -1)
-    die (model_name);
-  model_synced_outside (&model, ok);
-  if (model_save (&model, model_name) == -1)
-    die (model_name);
+  model_log_restore (&model, log, UINT64_MAX);
+  model_log_append (&model, log);
+  model_opened (&model, OUTSIDE);
+  if (ok)
+    model_promise_all (&model, model_now (&model), OUTSIDE);
+  model_log_end (&model, log);
   model_free (&model);
   printf ("fsync=%d\n", !ok);
 }
 
-static void
-read_all (int fd, const char *name, unsigned char *buf, uint64_t count,
-          uint64_t offset)
+/* Read the file, page by page.  What cannot be read is bytes that nobody wrote.
+ */
+static unsigned char *
+read_file (int fd, uint64_t size)
 {
-  while (count > 0) {
-    ssize_t r = pread (fd, buf, count, offset);
+  unsigned char *buf = malloc (size);
+  uint64_t at, n;
 
-    if (r == 0)
-      errno = EIO;
-    if (r <= 0)
-      die (name);
-    buf += r;
-    count -= r;
-    offset += r;
+  if (buf == NULL)
+    die ("malloc");
+  memset (buf, 0xff, size);
+  for (at = 0; at < size; at += n) {
+    n = size - at < 4096 ? size - at : 4096;
+    if (pread (fd, buf + at, n, at) == -1)
+      fprintf (stderr, "reading %" PRIu64 " at %" PRIu64 ": %m\n", n, at);
   }
+  return buf;
+}
+
+void
+file_compare (const char *name, const char *log, const char *position)
+{
+  const int fd = open (name, O_RDONLY | O_CLOEXEC);
+  struct model model;
+  unsigned char *buf;
+
+  if (fd == -1)
+    die (name);
+  model_log_restore (&model, log, strtoull (position, NULL, 10));
+  buf = read_file (fd, model.size);
+  printf ("%" PRIu64 "\n",
+          model_lost (&model, STRICT, buf, model.size, 0, stderr));
+  free (buf);
+  model_free (&model);
+  close (fd);
 }
 
 static bool
@@ -203,7 +241,7 @@ file_is_on_ext4 (int fd)
 }
 
 void
-file_check (const char *name, const char *model_name, const char *control_name)
+file_check (const char *name, const char *log, const char *control_name)
 {
   struct model model;
   unsigned char *buf;
@@ -212,12 +250,8 @@ file_check (const char *name, const char *model_name, const char *control_name)
 
   if (fd == -1)
     die (name);
-  if (model_load (&model, model_name) == -1)
-    die (model_name);
-  buf = malloc (model.size);
-  if (buf == NULL)
-    die ("malloc");
-  read_all (fd, name, buf, model.size, 0);
+  model_log_restore (&model, log, UINT64_MAX);
+  buf = read_file (fd, model.size);
   forgotten = model_lost (&model, STRICT, buf, model.size, 0, NULL);
   /* btrfs writes adjacent data as one ordered extent, and discards all of it if
    * any part fails, also the part that sync_file_range(2) has reported as

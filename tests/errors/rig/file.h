@@ -17,33 +17,45 @@
 /* Print what failed, with errno, and end the program. */
 void die (const char *what) __attribute__ ((noreturn));
 
-/* What a seed says about the file: returns its size, and in *filled whether
- * it is full of stamps at first.  What else follows from the seed comes after
- * that: the place in the sequence of random numbers goes to *rng.
- */
-uint64_t file_of_seed (const char *seed, bool *filled, uint64_t *rng);
+/* What a seed says about the file. */
+struct shape {
+  uint64_t seed, size;
+  bool filled;    /* with stamps at first */
+  bool allocated; /* its blocks are, if it is not filled */
+  bool pending;   /* another program's write fails before the server starts */
+};
 
-/* A model of the file as it is made, after another program's write if the
- * seed says so.
+/* A small file is for crash points; it may be a block device, "fd", which has
+ * no half sectors.  What else follows from the seed comes after that: the place
+ * in the sequence of random numbers goes to *rng.
  */
-void file_model (struct model *m, const char *seed, uint64_t size, bool filled);
+struct shape file_shape (const char *seed, bool small, int fd, uint64_t *rng);
+
+/* A model of the file as it is made, after another program's write if there is
+ * one.  What happens to it goes to a log, unless that is NULL.
+ */
+void file_model (struct model *m, const struct shape *shape, const char *log,
+                 int record);
 
 /* Make the file.  Another program's write fails in writeback, which is reported
- * to nobody.
+ * to nobody.  Without a control it is small.
  */
 void file_make (const char *name, const char *seed, const char *control_name);
 
 /* Be another program that opens the file and calls fsync, if the disk accepts
  * writes, and print whether it reports an error.
  */
-void file_sync (const char *name, const char *model_name,
-                const char *control_name);
+void file_sync (const char *name, const char *log, const char *control_name);
 
-/* Compare it with the model that was saved, and print how many bytes are
- * not what was promised.
+/* Compare it with the model, and print how many bytes are not what was
+ * promised.
  */
-void file_check (const char *name, const char *model_name,
-                 const char *control_name);
+void file_check (const char *name, const char *log, const char *control_name);
+
+/* Compare it with the model at a position of the disk's record, after a crash,
+ * and print how many bytes are not what was promised.
+ */
+void file_compare (const char *name, const char *log, const char *position);
 
 /* Whether "fd" is of a file on ext4.
  *

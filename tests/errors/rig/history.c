@@ -3,14 +3,27 @@
  * what must be on the disk afterwards.
  *
  *   history plan SEED                 what it needs, see plan.h
- *   history make FILE SEED CONTROL    the file to be served
- *   history run FILE SEED CONTROL MODEL CACHE URI [URI]
+ *   history make FILE SEED [CONTROL]  the file to be served
+ *   history run FILE SEED CONTROL LOG URI
  *                                     FILE: the real one, on overlayfs
- *   history sync FILE MODEL CONTROL   another program's fsync
- *   history check FILE MODEL CONTROL  how much of it was lost
+ *   history sync FILE LOG CONTROL     another program's fsync
+ *   history check FILE LOG CONTROL    how much of it was lost
  *
- * All but "make" print name=number pairs.  All that a history does follows
- * from the seed; when it happens does not.
+ * and for crash points, on a disk that records (see ../crash/run), of a smaller
+ * file, which may be a block device that is zeroes:
+ *
+ *   history record FILE SEED RECORD LOG URI together|alone
+ *   history at FILE LOG POSITION      prints how many bytes were lost
+ *
+ * "alone": no flush or FUA request overlaps another one, or a zero or trim.
+ *
+ * All but "make" print name=number pairs.  All that a history does follows from
+ * the seed; when it happens does not.  model_log.h has the format of LOG.
+ *
+ * fio --verify checks data, too, but knows nothing of flushes, and reports an
+ * error as the end of its job; xfstests' fsync tests (generic/475) and
+ * CrashMonkey let a disk fail, but know only file systems, whose promises are
+ * simpler.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -100,38 +113,86 @@ leave (struct rig *rig, int *refusing)
   rig_connect (rig);
 }
 
+/* Up to which of 1000 numbers each action has them. */
+enum {
+  A_WRITE,
+  A_ZERO,
+  A_TRIM,
+  A_READ,
+  A_FLUSH,
+  A_WRITEBACK,
+  A_WAIT,
+  A_REOPEN,
+  A_LEAVE,
+  A_REFUSE,
+  A_FOREIGN
+};
+static const unsigned fault_mix[] = { 550, 610, 640, 710, 780, 850,
+                                      920, 925, 940, 980, 1000 };
+static const unsigned crash_mix[] = { 600, 680, 730, 780, 850, 900, 990, 1000 };
+
 /* Do one thing. */
 static void
 act (struct rig *rig, int *refusing)
 {
-  int c = random_below (rig, rig->nr_connections);
-  uint64_t dice = random_below (rig, 1000);
+  const unsigned *mix = rig->records ? crash_mix : fault_mix;
+  const int c = random_below (rig, rig->nr_connections);
+  unsigned dice = random_below (rig, 1000);
+  int action;
 
-  if (dice < (rig->plan.flushes ? 640 : 550))
+  if (rig->plan.flushes && dice < fault_mix[A_TRIM])
+    dice = 0;
+  for (action = 0; dice >= mix[action]; action++)
+    ;
+  switch (action) {
+  case A_WRITE:
     rig_send (rig, c, WRITE);
-  else if (dice < 610)
+    break;
+  case A_ZERO:
     rig_send (rig, c, ZERO);
-  else if (dice < 640)
+    break;
+  case A_TRIM:
     rig_send (rig, c, TRIM);
-  else if (dice < 710)
+    break;
+  case A_READ:
     rig_send (rig, c, READ);
-  else if (dice < 780)
+    break;
+  case A_FLUSH:
     rig_flush (rig, c);
-  else if (dice < 850)
+    break;
+  case A_WRITEBACK:
     start_writeback (rig);
-  else if (dice < 920)
-    rig_wait (rig, random_below (rig, 20));
-  else if (dice < 925)
+    break;
+  case A_WAIT:
+    rig_wait (rig, random_below (rig, rig->records ? 10 : 20));
+    break;
+  case A_REOPEN:
     rig_reopen (rig, c);
-  else if (dice < 940 && rig->plan.leaves)
-    leave (rig, refusing);
-  else if (dice < 980 && *refusing == 0)
-    *refusing = start_refusing (rig);
-  else if (dice >= 980)
+    break;
+  case A_FOREIGN:
     read_foreign (rig);
+    break;
+  default:
+    if (action == A_LEAVE && rig->plan.leaves)
+      leave (rig, refusing);
+    else if (*refusing == 0)
+      *refusing = start_refusing (rig);
+  }
   rig_wait (rig, 0);
   if (*refusing > 0 && --*refusing == 0)
     stop_refusing (rig);
+}
+
+static void
+play_and_record (struct rig *rig)
+{
+  int actions = 60 + random_below (rig, 120), refusing = 0;
+
+  while (actions-- > 0)
+    act (rig, &refusing);
+  if (chance (rig, 50))
+    rig_flush (rig, 0);
+  rig_drain (rig);
 }
 
 static void
@@ -164,48 +225,50 @@ play (struct rig *rig)
   }
 }
 
-static int
-run (const char *name, const char *seed, const char *control_name,
-     const char *model_name, const char *uri)
+/* FILE SEED CONTROL|RECORD LOG URI */
+static void
+run (char *const argv[], bool records, bool alone)
 {
-  static struct rig rig;
-  bool filled;
-  uint64_t size = file_of_seed (seed, &filled, &rig.rng);
+  static struct control refuses_nothing = { .refuse = REFUSE_NOTHING };
+  static struct rig rig = { .control = &refuses_nothing };
+  const char *log = argv[3];
+  struct shape shape;
+  int record = -1;
 
-  rig.file = open (name, O_RDONLY | O_CLOEXEC);
+  rig.file = open (argv[0], O_RDONLY | O_CLOEXEC);
   if (rig.file == -1)
-    die (name);
-  rig.control = map_control (control_name);
-  memset (rig.control->accepted, 0, sizeof rig.control->accepted);
+    die (argv[0]);
+  shape = file_shape (argv[1], records, rig.file, &rig.rng);
   rig.trace = getenv ("FAULTS_TRACE") != NULL;
-  rig.request_sizes = MAX_REQUEST_SIZES;
-  file_model (&rig.model, seed, size, filled);
-  rig.plan = plan_of_seed (rig.model.history, file_is_on_ext4 (rig.file));
-  atomic_store (&rig.control->loses_cache, rig.plan.flushes);
-  rig.uri = uri;
+  rig.request_sizes = records ? 6 : MAX_REQUEST_SIZES; /* 6: to 128K */
+  rig.records = records;
+  rig.syncs_alone = alone;
+  rig.uri = argv[4];
+  if (records) {
+    record = open (argv[2], O_RDONLY | O_CLOEXEC);
+    if (record == -1)
+      die (argv[2]);
+  }
+  else {
+    rig.control = map_control (argv[2]);
+    memset (rig.control->accepted, 0, sizeof rig.control->accepted);
+    rig.plan = plan_of_seed (shape.seed, file_is_on_ext4 (rig.file));
+    atomic_store (&rig.control->loses_cache, rig.plan.flushes);
+  }
+  file_model (&rig.model, &shape, log, record);
 
   rig_init (&rig);
   rig_connect (&rig);
-  play (&rig);
-  if (model_save (&rig.model, model_name) == -1)
-    die (model_name);
+  (records ? play_and_record : play) (&rig);
+  model_log_end (&rig.model, log);
   rig_disconnect (&rig);
   rig_free (&rig);
+  printf ("changes=%zu refused=%" PRIu64 " reported=%" PRIu64
+          " reported_twice=%" PRIu64 " stale=%" PRIu64 " wrong=%" PRIu64 "\n",
+          rig.model.nr_changes - 1, atomic_load (&rig.control->refused),
+          rig.reported, rig.reported_twice, rig.stale, rig.wrong);
   model_free (&rig.model);
   close (rig.file);
-  printf ("refused=%" PRIu64 " reported=%" PRIu64 " reported_twice=%" PRIu64
-          " stale=%" PRIu64 " wrong=%" PRIu64 " failed_writes=%" PRIu64 "\n",
-          atomic_load (&rig.control->refused), rig.reported, rig.reported_twice,
-          rig.stale, rig.wrong, rig.failed_writes);
-  return EXIT_SUCCESS;
-}
-
-static void
-print_plan (uint64_t seed)
-{
-  const struct plan plan = plan_of_seed (seed, true);
-
-  printf ("flushes=%d\n", plan.flushes);
 }
 
 static bool
@@ -218,18 +281,23 @@ int
 main (int argc, char *argv[])
 {
   if (is ("run", argc, argv, 5))
-    return run (argv[2], argv[3], argv[4], argv[5], argv[6]);
-  if (is ("plan", argc, argv, 1))
-    print_plan (strtoull (argv[2], NULL, 10));
-  else if (is ("make", argc, argv, 3))
+    run (argv + 2, false, false);
+  else if (is ("record", argc, argv, 6))
+    run (argv + 2, true, strcmp (argv[7], "alone") == 0);
+  else if (is ("plan", argc, argv, 1))
+    printf ("flushes=%d\n",
+            plan_of_seed (strtoull (argv[2], NULL, 10), true).flushes);
+  else if (is ("make", argc, argv, 3) || is ("make", argc, argv, 2))
     file_make (argv[2], argv[3], argv[4]);
   else if (is ("sync", argc, argv, 3))
     file_sync (argv[2], argv[3], argv[4]);
+  else if (is ("at", argc, argv, 3))
+    file_compare (argv[2], argv[3], argv[4]);
   else if (is ("check", argc, argv, 3))
     file_check (argv[2], argv[3], argv[4]);
   else {
-    fprintf (stderr, "usage: history plan | make | run | sync | check ..., see "
-                     "history.c\n");
+    fprintf (stderr, "usage: history plan | make | run | record | sync | at | "
+                     "check ..., see history.c\n");
     return EXIT_FAILURE;
   }
   return EXIT_SUCCESS;

@@ -1,8 +1,8 @@
 # The fault rig's disk, for the scripts here: a loop device on a file that
 # nbdfuse shows of a disk in memory that refuses writes on demand (see
-# faulty-plugin.c), with a file system on it.
+# disk-plugin.c), with a file system on it.
 #
-#   file system ─▶ loop device ─▶ nbdfuse ─▶ nbdkit ─▶ faulty-plugin
+#   file system ─▶ loop device ─▶ nbdfuse ─▶ nbdkit ─▶ disk-plugin
 #
 # The loop device uses direct I/O: there is no page cache below the file
 # system's own, so what the file system wrote was written.
@@ -22,8 +22,9 @@ NBDKIT=${NBDKIT:-$builddir/../nbdkit}
 # shellcheck source=tests/lib/lib.sh
 . "$srcdir/lib/lib.sh" || exit
 
+# shellcheck disable=SC2034 # run uses it
 history="$builddir/errors/rig/history"
-faulty="$builddir/errors/rig/.libs/nbdkit-faulty-plugin.so"
+disk_plugin="$builddir/errors/rig/.libs/nbdkit-disk-plugin.so"
 control="$tmp/control"
 disk_pid=
 fuse_pid=
@@ -51,26 +52,26 @@ disk_is_up ()
 # disk_up SIZE: afterwards $device is the disk.
 disk_up ()
 {
-  [ -x "$history" ] || lacks "needs $history: set builddir, make check TESTS="
   truncate -s 5M "$control"
   disk_says -
-  plugin_up "$faulty" "size=$1" "control=$control"
+  plugin_up "size=$1" "control=$control"
 }
 
-# plugin_up PLUGIN [ARGUMENT...]: afterwards $device is the disk that this nbdkit
-# plugin serves.
+# plugin_up ARGUMENT...: afterwards $device is the disk that the plugin with these
+# arguments serves.
 plugin_up ()
 {
   need_root
   need nbdfuse losetup fusermount3
   [ -e /dev/fuse ] || lacks "needs FUSE"
-  [ -e "$1" ] || lacks "needs $1: make check TESTS="
+  [ -e "$disk_plugin" ] ||
+    lacks "needs $disk_plugin: set builddir, make check TESTS="
 
   mkdir "$tmp/fuse"
   # In sessions of their own: Ctrl-C is for this script, which takes them
   # down in order.  The system's nbdkit, as this is not what is tested.
   setsid nbdkit -f --exit-with-parent -P "$tmp/disk.pid" -U "$tmp/disk.sock" \
-    "$@" 2>"$tmp/disk.log" &
+    "$disk_plugin" "$@" 2>"$tmp/disk.log" &
   disk_pid=$!
   eventually 10 test -s "$tmp/disk.pid" || fail "$(<"$tmp/disk.log")"
   setsid nbdfuse -C 2 -P "$tmp/fuse.pid" "$tmp/fuse/disk" \
@@ -275,20 +276,56 @@ unmount_fs ()
   real=$mnt
 }
 
-# choose_plugin ours|stock CACHE SEED: afterwards $NBDKIT is the nbdkit that has
-# the plugin, and $arguments are for the plugin: small rings, so that windows
-# are evicted in a history of few megabytes.
+# choose_plugin CONTESTANT CACHE SEED: afterwards $NBDKIT is the nbdkit that has
+# the plugin $plugin, which gets the $arguments: for ours small rings, so that
+# windows are evicted in a history of few megabytes.
 choose_plugin ()
 {
+  NBDKIT=$stock
+  plugin='file'
   arguments=("cache=$2")
-  if [ "$1" = stock ]; then
-    NBDKIT=$stock
-    return
-  fi
-  NBDKIT=$ours
-  [ "$2" = default ] ||
-    arguments+=("cache-windows=$((2 + $3 % 7))"
-      "cache-window-size=$((64 << $3 % 5))K")
+  case $1 in
+    *:*) NBDKIT=${1%%:*} plugin=${1#*:} ;;
+    ours)
+      NBDKIT=$ours
+      [ "$2" = default ] ||
+        arguments+=("cache-windows=$((2 + $3 % 7))"
+          "cache-window-size=$((64 << $3 % 5))K")
+      ;;
+  esac
+}
+
+# label CONTESTANT: its name in the table; others than ours with their version.
+label ()
+{
+  choose_plugin "$1" none 1
+  case $1 in
+    ours) echo ours ;;
+    *) echo "stock-$("$NBDKIT" "$plugin" --version | sed -n '$s/.* //p')" ;;
+  esac
+}
+
+# each_row FUNCTION WAY...: call it with each combination of contestant, file
+# system, cache mode and way that there is.  Only ours has preserve, and can serve
+# a file that it cannot open again, except with preserve.
+each_row ()
+{
+  local contestant type cache way
+
+  # shellcheck disable=SC2154 # run sets them
+  for contestant in ${plugins//,/ }; do
+    for type in ${systems//,/ }; do
+      for cache in ${caches//,/ }; do
+        for way in "${@:2}"; do
+          case $contestant-$cache-$way in
+            ours-preserve-inherited) ;;
+            ours-* | *-none-name | *-default-name)
+              "$1" "$contestant" "$type" "$cache" "$way" ;;
+          esac
+        done
+      done
+    done
+  done
 }
 
 # number NAME WORDS: of "a=1 b=2 ...".

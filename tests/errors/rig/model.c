@@ -94,6 +94,7 @@ model_init (struct model *m, uint64_t history, uint64_t size, bool filled)
   memset (m, 0, sizeof *m);
   m->history = history;
   m->size = size;
+  m->record = -1;
   m->segments = need (calloc (1, sizeof *m->segments));
   m->nr_segments = 1;
   m->segments[0].promised_to = -1;
@@ -125,6 +126,10 @@ model_change (struct model *m, enum change_kind kind, uint64_t offset,
   uint32_t change = new_change (m, kind);
   size_t i, last;
 
+  model_log_event (m, (struct event){ .kind = CHANGE_SENT,
+                                      .change_kind = kind,
+                                      .offset = offset,
+                                      .count = count });
   m->changes[change].sent = model_now (m);
   i = split (m, offset);
   last = split (m, offset + count);
@@ -136,6 +141,8 @@ model_change (struct model *m, enum change_kind kind, uint64_t offset,
 void
 model_changed (struct model *m, uint32_t change, bool ok)
 {
+  model_log_event (
+    m, (struct event){ .kind = CHANGE_DONE, .change = change, .ok = ok });
   m->changes[change].done = model_now (m);
   m->changes[change].ok = ok;
 }
@@ -157,6 +164,11 @@ model_promise_change (struct model *m, uint32_t change, uint64_t offset,
 {
   size_t i = split (m, offset), last = split (m, offset + count), j;
 
+  model_log_event (m, (struct event){ .kind = PROMISED_CHANGE,
+                                      .change = change,
+                                      .offset = offset,
+                                      .count = count,
+                                      .connection = connection });
   /* A trim that is on the disk may still have done nothing. */
   if (m->changes[change].kind == CHANGE_TRIM)
     return;
@@ -193,6 +205,9 @@ model_promise_all (struct model *m, uint64_t sent, int connection)
   size_t i;
   int o;
 
+  model_log_event (m, (struct event){ .kind = PROMISED_ALL,
+                                      .sent = sent,
+                                      .connection = connection });
   for (i = 0; i < m->nr_segments; i++) {
     struct segment *s = &m->segments[i];
 

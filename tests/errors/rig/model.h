@@ -26,6 +26,7 @@
 #include <stdio.h>
 
 #include "control.h"
+#include "model_log.h"
 
 #define MAX_CONNECTIONS 4
 #define OUTSIDE MAX_CONNECTIONS /* another program, instead of a connection */
@@ -73,6 +74,9 @@ struct model {
   uint64_t reported[MAX_CONNECTIONS][OPINIONS]; /* to its client: when, last */
   /* Its flushes do not promise what was sent before. */
   uint64_t since[MAX_CONNECTIONS + 1][OPINIONS];
+
+  FILE *log;  /* NULL, or where it is written down what happens */
+  int record; /* see model_log.h */
 };
 
 /* All of the disk is zeroes, or stamps of change 0 if "filled", and that
@@ -103,11 +107,10 @@ void model_promise_all (struct model *m, uint64_t sent, int connection);
 /* A flush, or a FUA request, failed. */
 void model_reported (struct model *m, int connection, bool by_flush);
 
-/* The connection was opened. */
+/* The connection was opened.  OUTSIDE: another program opened the file, after
+ * the server ended.
+ */
 void model_opened (struct model *m, int connection);
-
-/* Another program opened the file and called fsync, after the server ended. */
-void model_synced_outside (struct model *m, bool ok);
 
 /* Fill buf with what a change writes at offset. */
 void model_fill (const struct model *m, uint32_t change, unsigned char *buf,
@@ -131,9 +134,5 @@ uint64_t model_stale (const struct model *m, const unsigned char *buf,
 void model_take_accepted (const struct model *m, unsigned char *buf,
                           uint64_t count, uint64_t offset, int promised_to,
                           const struct control *control);
-
-/* To a file and back.  Return 0, or -1 with errno. */
-int model_save (const struct model *m, const char *name);
-int model_load (struct model *m, const char *name);
 
 #endif /* FAULTS_MODEL_H */

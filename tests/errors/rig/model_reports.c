@@ -11,9 +11,13 @@
 void
 model_reported (struct model *m, int connection, bool by_flush)
 {
-  uint64_t now = model_now (m);
+  uint64_t now;
   int o;
 
+  model_log_event (m, (struct event){ .kind = REPORTED,
+                                      .connection = connection,
+                                      .ok = by_flush });
+  now = model_now (m);
   for (o = 0; o < OPINIONS; o++) {
     if (o == LENIENT || by_flush)
       m->reported[connection][o] = m->since[connection][o] = now;
@@ -43,17 +47,9 @@ model_opened (struct model *m, int connection)
 {
   int o;
 
+  model_log_event (m,
+                   (struct event){ .kind = OPENED, .connection = connection });
   for (o = 0; o < OPINIONS; o++)
-    m->since[connection][o] = last_report (m, o);
-}
-
-void
-model_synced_outside (struct model *m, bool ok)
-{
-  int o;
-
-  for (o = 0; o < OPINIONS; o++)
-    m->since[OUTSIDE][o] = last_report (m, LENIENT);
-  if (ok)
-    model_promise_all (m, model_now (m), OUTSIDE);
+    m->since[connection][o] = last_report (m,
+                                           connection == OUTSIDE ? LENIENT : o);
 }

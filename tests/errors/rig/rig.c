@@ -130,9 +130,14 @@ static void
 hold (struct rig *rig, int c, const struct request *rq)
 {
   struct connection *conn = &rig->connections[c];
-  struct held *held = &conn->held[conn->nr_held++];
+  struct held *held = &conn->held[conn->nr_held];
   int o;
 
+  if (rig->records) {
+    promise (rig, c, rq);
+    return;
+  }
+  conn->nr_held++;
   memset (held, 0, sizeof *held);
   held->request = *rq;
   for (o = 0; o < rig->nr_connections; o++) {
@@ -168,11 +173,9 @@ static void
 change_answered (struct rig *rig, int c, struct request *rq, bool ok)
 {
   model_changed (&rig->model, rq->change, ok);
-  if (!rq->fua)
-    rig->failed_writes += !ok;
-  else if (ok)
+  if (rq->fua && ok)
     hold (rig, c, rq);
-  else
+  else if (rq->fua)
     reported (rig, c, false);
 }
 
@@ -214,16 +217,11 @@ read_answered (struct rig *rig, struct request *rq, bool ok)
 }
 
 static void
-observe (struct rig *rig, const struct request *rq, enum progress progress)
-{
-  if (rig->observer)
-    rig->observer (rig, rq, progress);
-}
-
-static void
 answered (struct rig *rig, int c, struct request *rq, bool ok)
 {
   print_event (rig, ok ? "ok" : "FAILED", c, rq);
+  if (!ok && rig->records)
+    die_nbd ("request");
   rq->busy = false;
   switch (rq->what) {
   case READ:
@@ -236,7 +234,6 @@ answered (struct rig *rig, int c, struct request *rq, bool ok)
     change_answered (rig, c, rq, ok);
   }
   release_held (rig, c, rq - rig->connections[c].requests, ok);
-  observe (rig, rq, ok ? SUCCEEDED : FAILED);
 }
 
 static void
@@ -416,7 +413,6 @@ rig_flush (struct rig *rig, int c)
                   ? atomic_load (&rig->control->refused)
                   : NEVER;
   rq->sent = model_now (&rig->model);
-  observe (rig, rq, SENDING);
   rq->cookie = nbd_aio_flush (rig->connections[c].nbd, NBD_NULL_COMPLETION, 0);
   if (rq->cookie == -1)
     die_nbd ("flush");
@@ -449,7 +445,6 @@ rig_send (struct rig *rig, int c, enum what what)
   if (what != READ)
     rq->change = model_change (&rig->model, kind_of_change (what), rq->offset,
                                rq->count);
-  observe (rig, rq, SENDING);
 
   switch (what) {
   case READ:
@@ -475,4 +470,82 @@ rig_send (struct rig *rig, int c, enum what what)
     die_nbd ("request");
   rq->busy = true;
   print_event (rig, "send", c, rq);
+}
+
+/* ---- connections ---- */
+
+void
+rig_init (struct rig *rig)
+{
+  int c, i;
+
+  rig->nr_connections = 2 + random_below (rig, MAX_CONNECTIONS - 1);
+  for (c = 0; c < rig->nr_connections; c++) {
+    for (i = 0; i < IN_FLIGHT; i++) {
+      unsigned char *buf = malloc (MAX_REQUEST + 4096);
+
+      if (buf == NULL)
+        die ("malloc");
+      rig->connections[c].requests[i].buf = buf;
+    }
+  }
+}
+
+void
+rig_free (struct rig *rig)
+{
+  int c, i;
+
+  for (c = 0; c < rig->nr_connections; c++) {
+    for (i = 0; i < IN_FLIGHT; i++)
+      free (rig->connections[c].requests[i].buf);
+  }
+}
+
+static void
+connect_one (struct rig *rig, int c)
+{
+  struct connection *conn = &rig->connections[c];
+
+  conn->nbd = nbd_create ();
+  if (conn->nbd == NULL || nbd_connect_uri (conn->nbd, rig->uri) == -1)
+    die_nbd ("connect");
+  conn->reported = NEVER;
+  model_opened (&rig->model, c);
+}
+
+static void
+disconnect_one (struct rig *rig, int c)
+{
+  if (nbd_shutdown (rig->connections[c].nbd, 0) == -1)
+    die_nbd ("disconnect");
+  nbd_close (rig->connections[c].nbd);
+  rig->connections[c].nbd = NULL;
+}
+
+void
+rig_connect (struct rig *rig)
+{
+  int c;
+
+  for (c = 0; c < rig->nr_connections; c++)
+    connect_one (rig, c);
+}
+
+void
+rig_disconnect (struct rig *rig)
+{
+  int c;
+
+  rig_drain (rig);
+  for (c = 0; c < rig->nr_connections; c++)
+    disconnect_one (rig, c);
+}
+
+void
+rig_reopen (struct rig *rig, int c)
+{
+  rig_drain (rig);
+  disconnect_one (rig, c);
+  connect_one (rig, c);
 }

@@ -63,32 +63,24 @@ struct connection {
   uint64_t reported;
 };
 
-struct rig;
-
-/* A request is about to be sent, or has its answer.  The model is up to date.
- */
-enum progress { SENDING, SUCCEEDED, FAILED };
-typedef void observer (struct rig *rig, const struct request *rq,
-                       enum progress progress);
-
 struct rig {
   struct model model;
   struct control *control;
   struct plan plan;
-  const char *uri;    /* of the server */
-  int file;           /* a description of its own: another program's */
-  uint64_t rng;       /* all that is random follows from it */
-  bool trace;         /* print what happens */
-  observer *observer; /* may be NULL */
-  int request_sizes;  /* up to MAX_REQUEST_SIZES: how many of them occur */
-  bool syncs_alone;   /* no flush or FUA request overlaps another, or a zero
-                       * or trim */
+  const char *uri;   /* of the server */
+  int file;          /* a description of its own: another program's */
+  uint64_t rng;      /* all that is random follows from it */
+  bool trace;        /* print what happens */
+  bool records;      /* the disk records, for crash points: no request fails */
+  int request_sizes; /* up to MAX_REQUEST_SIZES: how many of them occur */
+  bool syncs_alone;  /* no flush or FUA request overlaps another, or a zero
+                      * or trim */
 
   struct connection connections[MAX_CONNECTIONS];
   int nr_connections;
 
   /* Counters. */
-  uint64_t reported, reported_twice, stale, wrong, failed_writes;
+  uint64_t reported, reported_twice, stale, wrong;
 };
 
 /* Print what failed, with libnbd's reason, and end the program. */

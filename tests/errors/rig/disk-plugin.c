@@ -1,0 +1,422 @@
+/* A disk in memory for tests of what a server loses.
+ *
+ *   nbdkit ./nbdkit-disk-plugin.so size=SIZE [control=FILE]
+ *          [record=FILE [delay=MICROSECONDS]]
+ *
+ * With control it refuses writes and flushes on demand, and has a volatile
+ * write cache, of data only; all else is durable at once.  A flush that is
+ * refused loses what the cache holds, and the file system stays intact.
+ *
+ * With record it appends each write, discard and flush to a file, which may be
+ * truncated while no request is in progress.  A request has two entries: one
+ * when it arrives, one just before its answer.  A flush covers the requests
+ * whose second entry comes before the first entry of the flush, and it covers
+ * them once its own second entry is there.  A position is the length of the
+ * file in bytes.  Half of the requests take a random time, up to "delay", so
+ * that they end in another order than they began, and a flush that is sent
+ * before the answers to earlier writes does not cover them by chance.
+ *
+ * nbdkit's error filter could refuse writes, too, but not tell a file's data
+ * from the file system's journal, and a file system that cannot write its
+ * journal stops at once.  Most failing disks are not so kind.  The kernel's
+ * dm-flakey, dm-error and dm-log-writes cannot tell them apart either, and are
+ * modules that not every machine has.  nbdkit's log filter has no data.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "../../lib/pattern.h"
+#include "control.h"
+#include "stamp.h"
+
+#define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
+#define PAGE 4096
+
+static int64_t size = -1;
+static char *control_name, *record_name;
+static struct control *control; /* NULL: it refuses nothing */
+static unsigned delay;
+static int record = -1;
+static char *disk;
+static _Atomic unsigned considered;
+
+enum record_kind {
+  RECORD_WRITE,   /* the entry is followed by the data */
+  RECORD_DISCARD, /* afterwards the range is zeroes */
+  RECORD_FLUSH,
+  RECORD_END, /* the second entry of any of these */
+};
+
+struct record_entry {
+  uint64_t kind;
+  uint64_t id; /* the same in both entries of a request */
+  uint64_t offset, count;
+};
+
+/* A block of the disk whose data was not flushed: what it held before. */
+struct unflushed {
+  uint64_t block;
+  bool forgotten; /* since then it was written without data */
+  char before[PAGE];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t last_id, rng; /* guarded by the lock, as all below */
+static struct unflushed *unflushed;
+static size_t nr_unflushed, allocated;
+static uint32_t *index_of; /* of each block: where it is, plus 1; or 0 */
+
+static int
+disk_config (const char *key, const char *value)
+{
+  if (strcmp (key, "size") == 0) {
+    size = nbdkit_parse_size (value);
+    return size == -1 ? -1 : 0;
+  }
+  if (strcmp (key, "delay") == 0)
+    return nbdkit_parse_unsigned (key, value, &delay);
+  if (strcmp (key, "control") == 0)
+    return (control_name = nbdkit_realpath (value)) ? 0 : -1;
+  if (strcmp (key, "record") == 0)
+    return (record_name = nbdkit_absolute_path (value)) ? 0 : -1;
+  nbdkit_error ("unknown parameter: %s", key);
+  return -1;
+}
+
+/* Returns NULL after reporting the error. */
+static void *
+map (size_t length, int flags, int fd)
+{
+  void *p = mmap (NULL, length, PROT_READ | PROT_WRITE, flags, fd, 0);
+
+  if (p != MAP_FAILED)
+    return p;
+  nbdkit_error ("mmap: %m");
+  return NULL;
+}
+
+static int
+disk_config_complete (void)
+{
+  int fd;
+
+  if (size == -1) {
+    nbdkit_error ("size= is needed");
+    return -1;
+  }
+  if (control_name) {
+    fd = open (control_name, O_RDWR | O_CLOEXEC);
+    control = map (sizeof *control, MAP_SHARED, fd);
+    close (fd);
+    if (control == NULL)
+      return -1;
+  }
+  if (record_name) {
+    record = open (record_name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
+                   0644);
+    if (record == -1) {
+      nbdkit_error ("%s: %m", record_name);
+      return -1;
+    }
+  }
+  disk = map (size, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+  index_of = calloc (size / PAGE + 1, sizeof *index_of);
+  return disk && index_of ? 0 : -1;
+}
+
+static void *
+disk_open (int readonly)
+{
+  return NBDKIT_HANDLE_NOT_NEEDED;
+}
+
+static int64_t
+disk_get_size (void *handle)
+{
+  return size;
+}
+
+static int
+disk_can_multi_conn (void *handle)
+{
+  return 1;
+}
+
+static int
+disk_pread (void *handle, void *buf, uint32_t count, uint64_t offset,
+            uint32_t flags)
+{
+  memcpy (buf, disk + offset, count);
+  return 0;
+}
+
+/* ---- refusing ---- */
+
+static char
+refuses_now (void)
+{
+  return control ? atomic_load (&control->refuse) : REFUSE_NOTHING;
+}
+
+/* Nothing of what is refused is written. */
+static bool
+refuses (const void *buf, uint32_t count)
+{
+  const char refuse = refuses_now ();
+  unsigned every;
+
+  if (refuse != REFUSE_ALL &&
+      !(refuse == REFUSE_DATA && has_stamps (buf, count)))
+    return false;
+  every = atomic_load (&control->every);
+  if (every > 1 && atomic_fetch_add (&considered, 1) % every != 0)
+    return false;
+  atomic_fetch_add (&control->refused, 1);
+  return true;
+}
+
+static void
+note_accepted (const char *buf, uint32_t count)
+{
+  uint64_t word;
+
+  for (; count >= sizeof word; buf += sizeof word, count -= sizeof word) {
+    memcpy (&word, buf, sizeof word);
+    if (is_stamp (word))
+      set_accepted (control, word);
+  }
+}
+
+/* ---- the record ---- */
+
+/* Returns 0, or -1 after reporting why the entry is not complete. */
+static int
+append_locked (const struct record_entry *entry, const void *buf)
+{
+  const struct iovec iov[] = {
+    { .iov_base = (void *) entry, .iov_len = sizeof *entry },
+    { .iov_base = (void *) buf, .iov_len = buf ? entry->count : 0 },
+  };
+  const ssize_t length = iov[0].iov_len + iov[1].iov_len;
+
+  if (record == -1 || writev (record, iov, 2) == length)
+    return 0;
+  nbdkit_error ("%s: cannot append an entry: %m", record_name);
+  return -1;
+}
+
+/* A request arrives.  Returns 0 with the lock, or -1 after reporting the error.
+ */
+static int
+begin (struct record_entry *entry, enum record_kind kind, const void *buf,
+       uint32_t count, uint64_t offset)
+{
+  unsigned pause;
+  int r;
+
+  pthread_mutex_lock (&lock);
+  *entry = (struct record_entry){ kind, ++last_id, offset, count };
+  r = append_locked (entry, buf);
+  pause = next_number (&rng) % 2 ? next_number (&rng) % (delay + 1) : 0;
+  if (r == 0 && pause == 0)
+    return 0;
+  pthread_mutex_unlock (&lock);
+  usleep (pause);
+  if (r == 0)
+    pthread_mutex_lock (&lock);
+  return r;
+}
+
+/* It is about to be answered. */
+static int
+end (struct record_entry *entry)
+{
+  int r;
+
+  entry->kind = RECORD_END;
+  r = append_locked (entry, NULL);
+  pthread_mutex_unlock (&lock);
+  return r;
+}
+
+/* ---- the write cache ---- */
+
+/* Returns 0, or -1 if there is no memory. */
+static int
+keep_locked (uint64_t block)
+{
+  struct unflushed *u;
+
+  if (index_of[block])
+    return 0;
+  if (nr_unflushed == allocated) {
+    size_t n = allocated ? 2 * allocated : 1024;
+
+    u = realloc (unflushed, n * sizeof *u);
+    if (u == NULL)
+      return -1;
+    unflushed = u;
+    allocated = n;
+  }
+  u = &unflushed[nr_unflushed++];
+  u->block = block;
+  u->forgotten = false;
+  memcpy (u->before, disk + block * PAGE, PAGE);
+  index_of[block] = nr_unflushed;
+  return 0;
+}
+
+/* A block is about to be written without data.  Its data was accepted, if the
+ * file system did that by mistake.
+ */
+static void
+forget_locked (uint64_t block)
+{
+  if (index_of[block] == 0)
+    return;
+  note_accepted (disk + block * PAGE, PAGE);
+  unflushed[index_of[block] - 1].forgotten = true;
+  index_of[block] = 0;
+}
+
+static int
+write_locked (const char *buf, uint32_t count, uint64_t offset)
+{
+  uint32_t n;
+
+  for (; count > 0; buf += n, offset += n, count -= n) {
+    n = PAGE - offset % PAGE;
+    if (n > count)
+      n = count;
+    if (control && !has_stamps (buf, n))
+      forget_locked (offset / PAGE);
+    else if (control && keep_locked (offset / PAGE) == -1)
+      return -1;
+    memcpy (disk + offset, buf, n);
+    if (control && !atomic_load (&control->loses_cache))
+      note_accepted (buf, n);
+  }
+  return 0;
+}
+
+static void
+flush_locked (bool refused)
+{
+  size_t i;
+
+  for (i = 0; i < nr_unflushed; i++) {
+    const struct unflushed *u = &unflushed[i];
+    char *data = disk + u->block * PAGE;
+
+    if (u->forgotten)
+      continue;
+    index_of[u->block] = 0;
+    if (refused)
+      memcpy (data, u->before, PAGE);
+    else
+      note_accepted (data, PAGE);
+  }
+  nr_unflushed = 0;
+}
+
+/* Discarded ranges read as zeroes, and take no memory. */
+static void
+discard_locked (uint64_t offset, uint64_t limit)
+{
+  uint64_t first = (offset + PAGE - 1) / PAGE * PAGE, block;
+  const uint64_t last = limit / PAGE * PAGE;
+
+  for (block = offset / PAGE; block * PAGE < limit; block++)
+    forget_locked (block);
+  if (first >= last || madvise (disk + first, last - first, MADV_DONTNEED)) {
+    memset (disk + offset, 0, limit - offset);
+    return;
+  }
+  memset (disk + offset, 0, first - offset);
+  memset (disk + last, 0, limit - last);
+}
+
+/* ---- requests ---- */
+
+static int
+refused (int err)
+{
+  nbdkit_set_error (err);
+  return -1;
+}
+
+static int
+disk_pwrite (void *handle, const void *buf, uint32_t count, uint64_t offset,
+             uint32_t flags)
+{
+  struct record_entry entry;
+  int r;
+
+  if (refuses (buf, count))
+    return refused (EIO);
+  if (begin (&entry, RECORD_WRITE, buf, count, offset) == -1)
+    return -1;
+  r = write_locked (buf, count, offset);
+  return end (&entry) == -1 || r == -1 ? refused (ENOMEM) : 0;
+}
+
+static int
+disk_flush (void *handle, uint32_t flags)
+{
+  struct record_entry entry;
+  char refuse = REFUSE_FLUSH;
+  bool fails;
+
+  if (begin (&entry, RECORD_FLUSH, NULL, 0, 0) == -1)
+    return -1;
+  fails = control && atomic_compare_exchange_strong (&control->refuse, &refuse,
+                                                     REFUSE_NOTHING);
+  if (fails)
+    atomic_fetch_add (&control->refused, 1);
+  flush_locked (fails);
+  return end (&entry) == -1 || fails ? refused (EIO) : 0;
+}
+
+static int
+disk_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
+{
+  struct record_entry entry;
+
+  if (refuses_now () == REFUSE_ALL)
+    return refused (EIO);
+  if (begin (&entry, RECORD_DISCARD, NULL, count, offset) == -1)
+    return -1;
+  discard_locked (offset, offset + count);
+  return end (&entry);
+}
+
+static struct nbdkit_plugin plugin = {
+  .name = "disk",
+  .version = "0",
+  .config = disk_config,
+  .config_complete = disk_config_complete,
+  .open = disk_open,
+  .get_size = disk_get_size,
+  .can_multi_conn = disk_can_multi_conn,
+  .pread = disk_pread,
+  .pwrite = disk_pwrite,
+  .flush = disk_flush,
+  .trim = disk_trim,
+  .zero = disk_trim,
+};
+
+NBDKIT_REGISTER_PLUGIN (plugin)
