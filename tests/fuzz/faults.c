@@ -1,4 +1,5 @@
-/* System calls that fail when they are told to.
+/* System calls that fail when they are told to.  The kernel's own fault
+ * injection has to be built into it.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -5,6 +5,10 @@
  * must not be called a hole; a writeback error must fail the next flush of
  * every connection that is open; nothing may crash, leak or hang.
  *
+ * nbdkit and libnbd are fuzzed with AFL++ by what comes from the network.  Of
+ * that, nbdkit passes on valid requests only, so this target begins with those,
+ * and runs with libFuzzer, in one process.
+ *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
  */

@@ -1,6 +1,7 @@
 # What every test script here begins with: one temporary folder, servers,
 # clients, mounts and loop devices that all go away when the script ends, and
-# the ways to pass, fail and skip.
+# the ways to pass, fail and skip.  bats and shunit2 have assertions and reports,
+# and leave all of that to each test.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -39,7 +39,6 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "../../lib/pattern.h"
 #include "control.h"
 #include "stamp.h"
 

@@ -1,5 +1,5 @@
 /* The file that a history is about: how it is made before, and how much of
- * it was lost afterwards.
+ * it was lost afterwards; see history.c for what there is instead.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -21,11 +21,11 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "../../lib/pattern.h"
 #include "control.h"
 #include "file.h"
 #include "model.h"
 #include "plan.h"
+#include "stamp.h"
 
 #define CHUNK (UINT64_C (1) << 20)
 

@@ -20,10 +20,10 @@
  * All but "make" print name=number pairs.  All that a history does follows from
  * the seed; when it happens does not.  model_log.h has the format of LOG.
  *
- * fio --verify checks data, too, but knows nothing of flushes, and reports an
- * error as the end of its job; xfstests' fsync tests (generic/475) and
- * CrashMonkey let a disk fail, but know only file systems, whose promises are
- * simpler.
+ * fio --verify checks data, too, but knows nothing of flushes, and its job ends
+ * with the first error.  xfstests lets a disk fail below a file system
+ * (generic/475), but compares no data.  CrashMonkey checks what fsync(2) has
+ * promised, not what a server promised to several clients.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

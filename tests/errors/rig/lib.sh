@@ -7,6 +7,9 @@
 # The loop device uses direct I/O: there is no page cache below the file
 # system's own, so what the file system wrote was written.
 #
+# xfstests and blktests make such disks with scsi_debug, null_blk or dm-flakey,
+# modules of the kernel that not every machine has.
+#
 # It is taken down from the top, and the disk accepts writes again before, so
 # that nothing waits for a layer that is gone.
 #

@@ -1,5 +1,8 @@
 /* What the bytes of an export may be on the disk, see model.h.
  *
+ * fio --verify keeps one checksum of each block.  Here a byte may have one of
+ * many values, depending on which requests, flushes and errors were answered.
+ *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
  */

@@ -1,5 +1,9 @@
 /* Requests on several connections, and what their answers promise, see rig.h.
  *
+ * libnbd's own tests (aio-parallel) have requests in flight on several
+ * connections, too, and check what they read, but no disk fails there;
+ * history.c says what else there is.
+ *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
  */
@@ -14,9 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../lib/pattern.h"
 #include "file.h"
 #include "rig.h"
+#include "stamp.h"
 
 void
 die_nbd (const char *what)

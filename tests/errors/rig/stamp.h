@@ -1,5 +1,6 @@
-/* The bytes that the rig writes.  Each 8 of them say which write they come
- * from and where they belong, and are recognised as data by the disk.
+/* The bytes that the rig writes, and its random numbers.  Each 8 bytes say
+ * which write they come from and where they belong, and are recognised as data
+ * by the disk.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -15,18 +16,31 @@
 
 #define STAMP_MARK UINT64_C (0x7ada)
 
+/* splitmix64 */
+static inline uint64_t
+mix (uint64_t z)
+{
+  z = (z ^ (z >> 30)) * UINT64_C (0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C (0x94d049bb133111eb);
+  return z ^ (z >> 31);
+}
+
+/* The next number of a sequence whose place is *state. */
+static inline uint64_t
+next_number (uint64_t *state)
+{
+  return mix (*state += UINT64_C (0x9e3779b97f4a7c15));
+}
+
 /* The 8 bytes at "offset", a multiple of 8, of write "id" of a history. */
 static inline uint64_t
 stamp (uint64_t history, uint64_t id, uint64_t offset)
 {
-  uint64_t z = history * UINT64_C (0x9e3779b97f4a7c15) +
-               id * UINT64_C (0xd1342543de82ef95) +
-               offset * UINT64_C (0x2545f4914f6cdd1d);
-
-  z = (z ^ (z >> 30)) * UINT64_C (0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C (0x94d049bb133111eb);
-  z ^= z >> 31;
-  return (z << 16) | STAMP_MARK;
+  return mix (history * UINT64_C (0x9e3779b97f4a7c15) +
+              id * UINT64_C (0xd1342543de82ef95) +
+              offset * UINT64_C (0x2545f4914f6cdd1d))
+           << 16 |
+         STAMP_MARK;
 }
 
 /* One byte of it. */
