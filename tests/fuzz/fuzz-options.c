@@ -23,20 +23,12 @@ exports_check (const char *key, const char *value)
 }
 
 static void
-forget (void)
+forget (const struct options *fresh)
 {
-  static const struct options fresh = {
-    .source = SOURCE_NOT_GIVEN,
-    .fd = -1,
-    .fadvise = POSIX_FADV_NORMAL,
-    .cache_windows = 8,
-    .cache_window_size = 2 * 1024 * 1024,
-    .cache_limit = 128 * 1024 * 1024,
-  };
   size_t i;
 
   options_free ();
-  options = fresh;
+  options = *fresh;
   source_given = NULL;
   cache_given = false;
   for (i = 0; i < NR_PARAMETERS; i++)
@@ -80,6 +72,7 @@ is_safe (const char *key, const char *value)
 int
 LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
 {
+  const struct options fresh = options;
   char *text = strndup ((const char *) data, size), *rest = text, *line;
   int r = 0;
 
@@ -101,7 +94,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
     broken ("refused without a message");
   if (r == 0 && errors_told > 0)
     broken ("accepted with an error message");
-  forget ();
+  forget (&fresh);
   free (text);
   return 0;
 }
