@@ -1,14 +1,77 @@
 # A Kubernetes of one node: etcd, the API server, controllers, scheduler, kubelet,
-# containerd, and a bridge for its pods.  To be started in mount, network, PID and
-# cgroup namespaces of its own, which take it with them when they end.
-# Sourced after outcome.sh and disks.sh.
+# containerd, and a bridge for its pods; and the control groups that it runs in.
+# Sourced after packaging/chroot.sh.  The namespaces that it is started in take all
+# of it with them when they end.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
 node=10.244.0.1
-pods_mib=1024           # memory of the node that pods may have, all together
+run=$work/kubernetes
+
+# ---- control groups ----
+
+# hierarchies: of cgroup v1, where each is mounted, and with which options.
+hierarchies ()
+{
+  awk '{ for (i = 7; $i != "-"; i++); if ($(i + 1) == "cgroup") print $5, $NF }' \
+    /proc/self/mountinfo | sed 's/ rw,/ /'
+}
+
+# own_trees: a folder in each, below the group that the script was started in.
+own_trees ()
+{
+  local at options
+
+  hierarchies | while read -r at options; do
+    echo "$at$(sed -n "s/^[0-9]*:$options:\/*/\//p" /proc/self/cgroup)/${work##*/}"
+  done
+}
+
+# enter_cgroups: move this process, and so all that it starts, to them.
+enter_cgroups ()
+{
+  local trees tree file
+
+  # All before the first move, which changes what own_trees finds.
+  mapfile -t trees < <(own_trees)
+  for tree in "${trees[@]}"; do
+    mkdir -p "$tree"
+    # No process may enter without these.
+    for file in cpuset.cpus cpuset.mems; do
+      [ ! -e "$tree/$file" ] || cat "$tree/../$file" >"$tree/$file"
+    done
+    echo 0 >"$tree/cgroup.procs"
+  done
+}
+
+# mount_cgroups: in a cgroup namespace, so they look like all that there is.
+mount_cgroups ()
+{
+  local at options
+
+  hierarchies >"$work/hierarchies"
+  umount --recursive --lazy /sys/fs/cgroup
+  mount -t tmpfs none /sys/fs/cgroup
+  while read -r at options; do
+    [[ $options != *name=* ]] || options=none,$options
+    mkdir -p "$at"
+    mount -t cgroup -o "$options" none "$at"
+  done <"$work/hierarchies"
+}
+
+# remove_cgroups: from outside, when all processes in them have ended.
+remove_cgroups ()
+{
+  local tree
+
+  for tree in $(own_trees); do
+    [ ! -d "$tree" ] || find "$tree" -depth -type d -exec rmdir {} +
+  done
+}
+
+# ---- the cluster ----
 
 kubectl ()
 {
@@ -32,8 +95,8 @@ make_network ()
 END
 }
 
-# The kubelet sets these of the whole machine, and does not run without: it is
-# given files of its own to write to.
+# The kubelet sets these of the whole machine, and does not run otherwise: give it
+# files of its own to write to, in this mount namespace.
 hide_sysctls ()
 {
   local setting file
@@ -50,17 +113,14 @@ hide_sysctls ()
 
 configure ()
 {
-  local token total
-
   openssl genrsa -out "$run/sa.key" 2048 2>/dev/null
-  token=$(openssl rand -hex 16)
-  echo "$token,admin,admin,system:masters" >"$run/tokens"
-  total=$(awk '$1 == "MemTotal:" { print int($2 / 1024) }' /proc/meminfo)
+  # Only processes in this network namespace reach the API server.
+  echo 'token,admin,admin,system:masters' >"$run/tokens"
   cat >"$run/admin.conf" <<END
 apiVersion: v1
 kind: Config
 clusters: [{name: test, cluster: {server: "https://127.0.0.1:6443", insecure-skip-tls-verify: true}}]
-users: [{name: admin, user: {token: $token}}]
+users: [{name: admin, user: {token: token}}]
 contexts: [{name: test, context: {cluster: test, user: admin}}]
 current-context: test
 END
@@ -78,15 +138,12 @@ failSwapOn: false
 makeIPTablesUtilChains: false
 resolvConf: ""
 clusterDNS: []
-systemReserved: {memory: $((total - pods_mib))Mi}
 evictionHard: {memory.available: 1Mi, nodefs.available: 1%, imagefs.available: 1%}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
-nodeStatusUpdateFrequency: 2s
 podLogsDir: $run/logs
 END
-  # Where the machine's own root may not raise a process's priority for the
-  # killer of processes, containerd must not try.
+  # restrict_oom_score_adj: root may not lower the score on every machine.
   cat >"$run/containerd.toml" <<END
 version = 2
 root = "$run/containerd/root"
@@ -115,17 +172,22 @@ END
 started ()
 {
   "${@:2}" >>"$run/$1.log" 2>&1 </dev/null &
-  echo $! >"$run/$1.pid"
-  # Not to be told of when it is killed.
-  disown
+}
+
+# up NAME COMMAND...: the command, of the program with this log, succeeds soon.
+up ()
+{
+  within 180 "${@:2}" >/dev/null 2>&1 || {
+    tail -n 20 "$run/$1.log" >&2
+    die "$1 does not start"
+  }
 }
 
 start_kubernetes ()
 {
-  local image
+  local image ctr=(ctr -a "$run/containerd.sock")
 
-  run=$work/kubernetes
-  mkdir -p "$run" "$run/etcd"
+  mkdir -p "$run/etcd"
   PATH=$built/bin:$built/kubernetes/usr/bin:$built/kubernetes/usr/sbin:$PATH
   make_network
   hide_sysctls
@@ -136,7 +198,6 @@ start_kubernetes ()
     --advertise-client-urls http://127.0.0.1:2379 \
     --listen-peer-urls http://127.0.0.1:2380
   started containerd containerd -c "$run/containerd.toml"
-  # Pods are thought lost sooner than after the five minutes of a real cluster.
   started apiserver kube kube-apiserver --etcd-servers=http://127.0.0.1:2379 \
     --bind-address=127.0.0.1 --advertise-address=127.0.0.1 --secure-port=6443 \
     --endpoint-reconciler-type=none --cert-dir="$run/cert" \
@@ -145,69 +206,59 @@ start_kubernetes ()
     --service-account-issuer=https://kubernetes.default.svc \
     --service-account-key-file="$run/sa.key" \
     --service-account-signing-key-file="$run/sa.key" \
-    --service-cluster-ip-range=10.96.0.0/24 \
-    --default-not-ready-toleration-seconds=5 \
-    --default-unreachable-toleration-seconds=5
-  within 60 ctr -a "$run/containerd.sock" version >/dev/null 2>&1 ||
-    die "containerd does not start, see $run/containerd.log"
+    --service-cluster-ip-range=10.96.0.0/24
+  up containerd "${ctr[@]}" version
   for image in pause convert; do
-    ctr -a "$run/containerd.sock" -n k8s.io images import \
-      "$built/image/$image.tar" >>"$run/images.log" 2>&1
+    "${ctr[@]}" -n k8s.io images import "$built/image/$image.tar" >/dev/null
   done
-  within 180 api_is_ready ||
-    die "the API server does not start, see $run/apiserver.log"
-  started controller-manager kube kube-controller-manager \
+  up apiserver kubectl get --raw /readyz
+  started controllers kube kube-controller-manager \
     --kubeconfig="$run/admin.conf" --leader-elect=false \
     --bind-address=127.0.0.1 --cert-dir="$run/cert-manager" \
-    --service-account-private-key-file="$run/sa.key" \
-    --node-monitor-grace-period=10s --node-monitor-period=2s
+    --service-account-private-key-file="$run/sa.key"
   started scheduler kube kube-scheduler --kubeconfig="$run/admin.conf" \
     --leader-elect=false --bind-address=127.0.0.1 \
     --cert-dir="$run/cert-scheduler"
-  start_kubelet
-  within 120 node_is Ready ||
-    die "the node does not become ready, see $run/kubelet.log"
-}
-
-api_is_ready ()
-{
-  kubectl get --raw /readyz >/dev/null 2>&1
-}
-
-start_kubelet ()
-{
   started kubelet kube kubelet --config="$run/kubelet.yaml" \
     --kubeconfig="$run/admin.conf" --root-dir="$run/kubelet" \
     --cert-dir="$run/cert-kubelet" --hostname-override=node1 --node-ip=$node
+  up kubelet node_is_ready
 }
 
-# node_is Ready, or NotReady
-node_is ()
+node_is_ready ()
 {
-  kubectl get node node1 --no-headers 2>/dev/null | grep -q " $1 "
+  kubectl get node node1 --no-headers | grep -q ' Ready '
 }
 
-# claim VOLUME: as images-VOLUME, a volume of this node.
-claim ()
+# volume NAME MODE PATH: of this node, for the claim of the same name.
+volume ()
 {
   kubectl apply -f - >/dev/null <<END
 apiVersion: v1
 kind: PersistentVolume
-metadata: {name: images-$1}
+metadata: {name: $1}
 spec:
   capacity: {storage: 5Gi}
+  volumeMode: $2
   accessModes: [ReadWriteOnce]
   storageClassName: local
-  claimRef: {namespace: default, name: images-$1}
-  local: {path: $volumes/$1}
+  claimRef: {namespace: default, name: $1}
+  local: {path: $3}
   nodeAffinity:
     required:
       nodeSelectorTerms:
         - matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node1]}]
----
+END
+}
+
+# claim NAME PATH: a file system.
+claim ()
+{
+  volume "$1" Filesystem "$2"
+  kubectl apply -f - >/dev/null <<END
 apiVersion: v1
 kind: PersistentVolumeClaim
-metadata: {name: images-$1}
+metadata: {name: $1}
 spec:
   accessModes: [ReadWriteOnce]
   storageClassName: local

@@ -29,7 +29,7 @@ FOLDERS = {
              "plugin",
     "tools": "Statistics, logs, completion, documents, and the programs in `tools/` and `scripts/`",
     "ship": "Installation, packages, versions and first use",
-    "cluster": "The examples for Kubernetes and Slurm, and `scripts/test-cluster`",
+    "cluster": "The examples for Kubernetes, and `cluster/run`, which runs them on a Kubernetes of one node",
     "lab": "`scripts/lab`, which tests other kernels and file systems",
     "lib": "What the tests share: the library of the scripts, clients and tools",
 }
@@ -50,7 +50,8 @@ clients, and source `lib/lib.sh`. Beside them are
 
 - `errors/rig/run` and `errors/crash/run`: the fault rig and the crash points, as long as wanted;
 - `fuzz/`: targets and seeds of `scripts/fuzz`;
-- `lab/` and `cluster/`: what runs in the machines of `scripts/lab` and `scripts/test-cluster`;
+- `lab/`: what runs in the machines of `scripts/lab`;
+- `cluster/run`: the examples on a real Kubernetes;
 - `ship/newcomer/run` and `ship/newest/run`: all commands of the documents in a bare Debian, and
   filters under the newest nbdkit.
 """

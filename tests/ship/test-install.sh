@@ -45,7 +45,7 @@ documents=$(installed '*/doc/nbdkit-windowed-file')
 python3 "$srcdir/tools/documents.py" --installed "$documents" >&2 ||
   fail 'links in the installed documents are broken, see above'
 for example in kubernetes/convert-job.yaml node-exporter/metrics.jq \
-  slurm/convert.sbatch virt-v2v/Containerfile; do
+  virt-v2v/Containerfile; do
   [ -s "$documents/examples/$example" ] || fail "not installed: $example"
 done
 
