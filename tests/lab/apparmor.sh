@@ -5,14 +5,7 @@
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash disable=SC2154
-
-# shellcheck source=../lib/lib.sh
-. "$srcdir/lib/lib.sh" || exit
-# shellcheck source=places.sh
-. "$srcdir/lab/places.sh"
-# shellcheck source=measure.sh
-. "$srcdir/lab/measure.sh"
+# shellcheck shell=bash disable=SC2034,SC2154
 
 place=apparmor
 profile=$srcdir/../examples/apparmor/nbdkit-windowed-file
@@ -22,8 +15,8 @@ grep -qsx Y /sys/module/apparmor/parameters/enabled ||
 type -P apparmor_parser aa-exec >/dev/null || absent 'the root has no apparmor'
 mountpoint -q /sys/kernel/security ||
   mount -t securityfs none /sys/kernel/security
-result nbdkit "$("$stock" --version)"
-place_ext4
+make_place ext4
+place=apparmor
 make_source
 
 installed=/usr/local/lib/nbdkit-windowed-file/plugins
@@ -38,7 +31,7 @@ confined ()
 {
   rm -f /run/nbdkit-windowed-file/*
   status=0
-  aa-exec -p nbdkit-windowed-file -- "$stock" \
+  aa-exec -p nbdkit-windowed-file -- /usr/bin/nbdkit \
     -U /run/nbdkit-windowed-file/sock -P /run/nbdkit-windowed-file/pid \
     $installed/nbdkit-file-plugin.so "$@" >"$tmp/out" 2>&1 || status=$?
   [ $status != 0 ] || {
@@ -52,17 +45,6 @@ end_server ()
 {
   kill "$server"
   eventually 5 test ! -e "/proc/$server"
-}
-
-# verdict WHAT COMMAND...
-verdict ()
-{
-  if "${@:2}"; then
-    result test "$place" "$1" PASS
-  else
-    say "$1: $(<"$tmp/out")"
-    result test "$place" "$1" FAIL
-  fi
 }
 
 is_confined ()
@@ -91,18 +73,18 @@ is_refused ()
 for cache in none preserve; do
   fresh
   confined dir=/srv/nbd symlinks=beneath cache=$cache
-  verdict "cache=$cache: it starts" [ $status = 0 ]
-  verdict "cache=$cache: it is confined" is_confined
-  verdict "cache=$cache: a copy in and out" copied
+  row starts "cache=$cache" [ $status = 0 ]
+  row confined "cache=$cache" is_confined
+  row copy "cache=$cache" copied
   end_server
 done
 
 cp "$source" /var/tmp/outside.img
 confined /var/tmp/outside.img cache=none
-verdict 'no image elsewhere' is_refused
+row refused 'an image elsewhere' is_refused
 end_server
 
 sed "\\|/usr/local/lib|d" "$profile" >"$tmp/profile"
 apparmor_parser --replace --skip-cache "$tmp/profile"
 confined dir=/srv/nbd cache=none
-verdict 'no plugin in /usr/local without its line' [ $status != 0 ]
+row refused 'a plugin in /usr/local, without its line' [ $status != 0 ]

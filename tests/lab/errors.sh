@@ -1,19 +1,12 @@
-# A job of the lab: a disk that refuses writes for a while, or everything, by
-# the device mapper.  What was acknowledged and flushed is there, or a write or
-# the flush has failed.
+# A job of the lab: a disk that refuses writes for a while, or everything, by the
+# device mapper.  Data that was acknowledged and flushed is on the disk, or a write
+# or the flush has failed.
 #
-#   errors flakey|error ext4|xfs|raw HISTORIES [alone]
+#   errors flakey|error ext4|xfs|raw HISTORIES
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash disable=SC2154
-
-# shellcheck source=../lib/lib.sh
-. "$srcdir/lib/lib.sh" || exit
-# shellcheck source=places.sh
-. "$srcdir/lab/places.sh"
-# shellcheck source=measure.sh
-. "$srcdir/lab/measure.sh"
+# shellcheck shell=bash disable=SC2034,SC2154
 
 mode=$1 type=$2 histories=$3
 place=$mode-$type
@@ -21,7 +14,6 @@ name=windowed-lab-$$
 writes=96                       # of 256 KiB
 module dm_mod
 [ "$mode" != flakey ] || module dm_flakey
-result nbdkit "$("$stock" --version)"
 new_disk
 low=$disk
 sectors=$(blockdev --getsz "$low")
@@ -43,17 +35,7 @@ disk_now ()
   dmsetup resume "$name"
 }
 
-# mounted_again: nothing of it is in memory.
-mounted_again ()
-{
-  [ "$type" = raw ] || {
-    umount "$folder"
-    mount -t "$type" "$device" "$folder" || fail "it cannot be mounted again"
-  }
-  echo 3 >/proc/sys/vm/drop_caches
-}
-
-# The blocks are there before, so only data is at stake.
+# prepared: the blocks are there before, so only data can be lost.
 prepared ()
 {
   target=$device
@@ -63,58 +45,54 @@ prepared ()
   echo 3 >/proc/sys/vm/drop_caches
 }
 
-# history NUMBER SERVER: sets $told, the client was, and $lost, data was.
+# request_that ARGUMENT...: reports an error, if it fails.
+request_that ()
+{
+  ask_any "$@"
+  [[ $answer = ok* ]] || reported=1
+}
+
+# history NUMBER: sets $reported, an error reached the client, and $lost, data is
+# lost.
 history ()
 {
-  local i at start=$((5 + $1 * 13 % 60)) span=$((2 + $1 * 7 % 15))
-  local flag
+  local i start=$((5 + $1 * 13 % 60)) span=$((2 + $1 * 7 % 15)) flag
 
-  told=0 lost=0
+  reported=0 lost=0
   prepared
-  serve "$2"
+  serve
   client_start "$uri"
   for ((i = 0; i < writes; i++)); do
     [ $i != $start ] || disk_now "$refuses"
     [ $i != $((start + span)) ] || { sleep 0.3; disk_now "$works"; }
-    at=$((i * request)) flag=
+    flag=
     [ $(($1 % 3)) != 0 ] || [ $((i % 8)) != 5 ] || flag=fua
-    ask_any write $at $request $flag
-    [[ $answer = ok* ]] || told=1
+    request_that write $((i * request)) "$request" $flag
     ((i % 3)) || sleep 0.01
   done
-  ask_any flush
-  [[ $answer = ok* ]] || told=1
+  request_that flush
   disk_now "$works"
   ask save "$tmp/model"
   client_stop
   kill "$server"
   eventually 60 gone "$job" || fail 'the server does not end'
   pids=()
-  mounted_again
+  # So that nothing of it is in memory.
+  [ "$type" = raw ] || {
+    umount "$folder"
+    mount -t "$type" "$device" "$folder" || fail "it cannot be mounted again"
+  }
+  echo 3 >/proc/sys/vm/drop_caches
   cmp -n $((writes * request)) "$tmp/model" "$target" >/dev/null 2>&1 || lost=1
   [ "$type" = raw ] || umount "$folder"
 }
 
-# many SERVER: what became of that many histories.
-many ()
-{
-  local i all_told=0 all_lost=0
-
-  silent=0
-  for ((i = 1; i <= histories; i++)); do
-    history $i "$1"
-    all_told=$((all_told + told))
-    all_lost=$((all_lost + lost))
-    silent=$((silent + (lost && !told)))
-  done
-  value="$silent silent of $all_lost losses, $all_told of $histories reported"
-}
-
-of_stock=-
-[ "${4:-}" = alone ] || {
-  many "$stock"
-  of_stock=$value
-}
-many "$ours"
-as_promised [ $silent = 0 ]
-result row "$place" errors "$value" "$of_stock" "$kept"
+all_reported=0 all_lost=0 silent=0
+for ((number = 1; number <= histories; number++)); do
+  history $number
+  all_reported=$((all_reported + reported))
+  all_lost=$((all_lost + lost))
+  silent=$((silent + (lost && !reported)))
+done
+row errors "$silent silent of $all_lost losses, $all_reported of $histories \
+reported" [ $silent = 0 ]

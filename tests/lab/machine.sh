@@ -1,9 +1,35 @@
-# Starts a machine of the lab: qemu without KVM, so that it runs anywhere.
-# Sourced after machines.sh.
+# The machines of the lab: kernels of Debian's, each with the root file system of a
+# release, in qemu without KVM, so that they run anywhere.  Any kernel goes with
+# any root.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2034,SC2154
+
+kernels=(5.10 6.1 6.12 newest)
+
+# Those that run only if they are named: with pages of 16 KiB.
+other_kernels=(arm64-16k)
+
+# The release that has this kernel.
+declare -A kernel_suite=(
+  [5.10]=bullseye [6.1]=bookworm [6.12]=trixie [newest]=sid [arm64-16k]=trixie
+)
+
+# The root that runs on it.  nbdkit of bullseye is too old for the plugin.
+declare -A root_of=(
+  [5.10]=bookworm [6.1]=bookworm [6.12]=trixie [newest]=sid
+  [arm64-16k]=trixie-arm64
+)
+
+# architecture NAME: of a kernel or a root.
+architecture ()
+{
+  case $1 in
+    *arm64*) echo arm64 ;;
+    *) echo amd64 ;;
+  esac
+}
 
 # disk NAME FILE OPTION...: the next /dev/vdX.
 disk ()
@@ -11,11 +37,10 @@ disk ()
   qemu+=(-drive "if=virtio,format=raw,cache=unsafe,file=$1,$2")
 }
 
-# What makes emulation cheaper: a CPU of 2008.  With all that qemu knows ("max")
-# libc and the kernel choose the instructions that are fastest on a real CPU, of
-# which qemu emulates each byte for itself: 60 s instead of 34 until the first
-# copies have ended, on Linux 6.1.  A second CPU makes it 46: two threads of
-# qemu's wait for each other.
+# A CPU of 2008 is cheaper to emulate.  With all that qemu has ("max"), libc and
+# the kernel choose the instructions that are fastest on a real CPU, and qemu
+# emulates each byte of these by itself: 60 s instead of 34 until the first copies
+# have ended, on Linux 6.1.  With a second CPU it is 46 s.
 emulate_amd64 ()
 {
   qemu=(qemu-system-x86_64 -cpu Nehalem -serial "file:$console"
@@ -23,7 +48,7 @@ emulate_amd64 ()
   console_port=ttyS0 results_port=ttyS1
 }
 
-# It knows pages of 16 KiB, and no signed pointers, which are dear to emulate.
+# This CPU has pages of 16 KiB, and no signed pointers, which are slow to emulate.
 emulate_arm64 ()
 {
   qemu=(qemu-system-aarch64 -machine virt -cpu neoverse-n1
@@ -32,20 +57,16 @@ emulate_arm64 ()
   console_port=ttyAMA0 results_port=ttyS0
 }
 
-parameters='quiet panic=-1 mitigations=off audit=0'
+# norandmaps: qemu finds translated code by its address in the process.  Libraries
+# at other addresses in each process would be translated for each again, which is a
+# quarter of the time.  The last three: on a busy machine Linux measures the TSC
+# wrong, and takes the timer for broken.
+parameters='quiet panic=-1 mitigations=off audit=0 norandmaps tsc=unstable'
+parameters+=' clocksource=hpet no_timer_check'
 
-# qemu keeps what it translated by its address in the process: with libraries
-# elsewhere in each process it translates them for each anew, a quarter of all
-# its time.
-parameters+=' norandmaps'
-
-# On a busy machine Linux measures the TSC wrong, then time flies, and it may
-# seem that the timer does not work: neither is to be tried.
-parameters+=' tsc=unstable clocksource=hpet no_timer_check'
-
-# machine KERNEL JOB SECONDS RESULTS CONSOLE: until it powers off, or the time
-# is over.  Its disks are not written to: the changes go to files in TMPDIR,
-# which qemu has removed as soon as they were open.
+# machine KERNEL JOB SECONDS RESULTS CONSOLE: until it powers off, or the time has
+# passed.  Its images are not written to: the changes go to files in TMPDIR, which
+# qemu removes as soon as they are open.
 machine ()
 {
   local folder=$lab/kernel-$1 root=${root_of[$1]} results=$4 console=$5

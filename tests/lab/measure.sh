@@ -1,6 +1,5 @@
-# What the contract promises of a place, measured: each property_NAME SERVER
-# sets $value, what was seen, and $kept, whether that is as promised (yes, no,
-# or nothing if there is nothing to promise).
+# What the contract promises of a place, measured: each property_NAME reports
+# rows.
 #
 # Sourced after places.sh.
 #
@@ -14,22 +13,62 @@ page=$(getconf PAGESIZE)
 connections=2
 threads=16                      # of nbdkit, for each connection
 request=$((256 * 1024))         # nbdcopy's
-stock=${NBDKIT_SYSTEM:-$(PATH=/usr/sbin:/usr/bin type -p nbdkit)}
-ours=$NBDKIT
+in_flight=$((connections * threads * request))
 source=/dev/shm/windowed-lab-$$
 undo rm -f "$source"
 
-# Whatever the machine, it is not waited for in vain.
+# ---- results ----
+
+# row PROPERTY SEEN [COMMAND...]: as promised if the command succeeds.  Without a
+# command nothing is promised.
+row ()
+{
+  local verdict=''
+
+  [ $# = 2 ] || { if "${@:3}"; then verdict=yes; else verdict=no; fi; }
+  say "$1: $2 (${verdict:--})"
+  result row "$place" "$1" "$2" "$verdict"
+}
+
+# failed PROPERTY: a client, with its output in $tmp/out.  Ends the server.
+failed ()
+{
+  stop_nbdkit
+  row "$1" "fails: $(tail -n 1 "$tmp/out" | cut -c 1-100)" false
+}
+
+# left PAGES...: in the page cache.  None is promised.
+left ()
+{
+  local seen=$*
+
+  row left "${seen// /, } pages" [ -z "${seen//[0 ]/}" ]
+}
+
+# peak writing|reading PAGES: the maximum in the page cache.  Promised: 32 MiB,
+# the requests in flight, and for a reader twice the readahead.
+peak ()
+{
+  local allowed=$((32 * MiB + in_flight))
+
+  [ "$1" = writing ] || [ -z "$read_ahead_of" ] ||
+    allowed=$((allowed + connections * 2 * $(read_ahead "$read_ahead_of")))
+  row "peak-$1" "$(($2 * page / MiB)) MiB" [ $(($2 * page)) -le $allowed ]
+}
+
+# ---- the target and its pages ----
+
+# Does not wait forever, whatever the machine.
 patient ()
 {
   timeout --foreground -k 5 240 "$@"
 }
 
-# The data: no two blocks of 8 bytes are the same, none is zeroes.
+# make_source: no two blocks of 8 bytes are the same, none is zeroes.
 make_source ()
 {
-  patient nbdcopy -- [ "$stock" --exit-with-parent pattern "$size" ] \
-    "$source" || fail "no source"
+  patient nbdcopy -- [ nbdkit --exit-with-parent pattern "$size" ] "$source" ||
+    fail "no source"
   printf 'the very first' | dd of="$source" conv=notrunc status=none
 }
 
@@ -46,11 +85,11 @@ fresh ()
   drop "$target"
 }
 
-# filled [FILE...]: it has old data (once if nothing is said), all on the disk,
-# none of it in memory.
+# filled [FILE...]: the target has old data (the source, if no file is named), all
+# of it on the disk and none in memory.
 filled ()
 {
-  local file at=0
+  local at=0 file
 
   [ $# -gt 0 ] || set -- "$source"
   [ -b "$target" ] || rm -f "$target"
@@ -77,28 +116,11 @@ none_left ()
   [ "$(pages_left)" = 0 ]
 }
 
-# settled: pages that are left in the end.  The promise is 2 seconds, of a
-# machine that is not emulated.
+# settled: pages that are left in the end.
 settled ()
 {
-  if [ "$NBDKIT" = "$ours" ] && [ "$place" != tmpfs ]; then
-    eventually 1 none_left || :
-  else
-    sleep 1
-  fi
+  [ "$place" = tmpfs ] || eventually 1 none_left || :
   pages_left
-}
-
-# mebibytes PAGES
-mebibytes ()
-{
-  awk -v n="$1" -v page="$page" 'BEGIN { printf "%.1f MiB\n", n * page / 1048576 }'
-}
-
-# read_ahead_below: bytes, of the device below.
-read_ahead_below ()
-{
-  if [ -n "$read_ahead_of" ]; then read_ahead "$read_ahead_of"; else echo 0; fi
 }
 
 # watched COMMAND...: $most is the most pages of the target that were in memory
@@ -113,112 +135,53 @@ watched ()
   watch_end || :
 }
 
-# as_promised COMMAND...: it is if the command succeeds.
-as_promised ()
-{
-  if "$@"; then kept=yes; else kept=no; fi
-}
-
-failed ()
-{
-  kept=no
-  value="fails: $(tail -n 1 "$tmp/out" | cut -c 1-100)"
-}
-
 # has_data FILE: the target begins with it.
 has_data ()
 {
   cmp -n "$size" "$1" "$target" >/dev/null
 }
 
+# serve [CACHE]
 serve ()
 {
-  NBDKIT=$1
-  start_nbdkit file "$target" "cache=${2:-none}"
+  start_nbdkit file "$target" "cache=${1:-none}"
 }
 
-# stock_serves: does it?  If not, $refused says why.
-stock_serves ()
-{
-  refused=
-  fresh
-  serve "$stock"
-  patient nbdinfo --size "$uri" >"$tmp/out" 2>&1 ||
-    refused="does not serve it ($(tail -n 1 "$tmp/log" |
-      sed 's/.*error: //' | cut -c 1-100))"
-  stop_nbdkit
-  [ -z "$refused" ] || say "stock $refused"
-  [ -z "$refused" ]
-}
+# ---- properties ----
 
-# One copy in with a flush and one without, and two out; what is seen of them is
-# several properties.  $copied tells whether they came to their end.
-copies ()
-{
-  local bytes
-
-  copied=''
-  fresh
-  serve "$1"
-  watched patient nbdcopy --flush --connections=$connections "$source" "$uri"
-  [ "$status" = 0 ] || { failed; stop_nbdkit; return 1; }
-  peak_writing=$most
-  left_writing=$(settled)
-  if has_data "$source"; then identical=yes; else identical='in: different'; fi
-  drop "$target"
-  watched patient nbdcopy --connections=$connections "$source" "$uri"
-  [ "$status" = 0 ] || { failed; stop_nbdkit; return 1; }
-  peak_writing=$((most > peak_writing ? most : peak_writing))
-  left_unflushed=$(settled)
-  has_data "$source" || identical='in, no flush: different'
-  drop "$target"
-
-  watched patient nbdcopy --connections=$connections "$uri" "$tmp/copy"
-  [ "$status" = 0 ] || { failed; stop_nbdkit; return 1; }
-  peak_reading=$most
-  left_reading=$(settled)
-  has_data "$tmp/copy" || identical='out: different'
-  rm "$tmp/copy"
-
-  drop "$target"
-  patient nbdcopy --request-size=16384 "$uri" null:
-  bytes=$(settled)
-  left_reading=$((bytes > left_reading ? bytes : left_reading))
-  stop_nbdkit
-  copied=yes
-}
-
+# Two copies in, with a flush and without, and two out, in large and small
+# requests.
 property_copy ()
 {
-  copies "$1" || return 0
-  value=$identical
-  as_promised [ "$value" = yes ]
-}
+  local flush identical=yes high=0 written=() reading
 
-# Of what the copies have seen.
-property_left ()
-{
-  [ -n "$copied" ] || { value=-; kept=; return; }
-  value="$left_writing written, $left_unflushed without a flush"
-  value+=", $left_reading read"
-  as_promised [ $((left_writing + left_unflushed + left_reading)) = 0 ]
-}
-
-in_flight=$((connections * threads * request))
-
-property_peak-writing ()
-{
-  [ -n "$copied" ] || { value=-; kept=; return; }
-  value=$(mebibytes "$peak_writing")
-  as_promised [ $((peak_writing * page)) -le $((32 * MiB + in_flight)) ]
-}
-
-property_peak-reading ()
-{
-  [ -n "$copied" ] || { value=-; kept=; return; }
-  value=$(mebibytes "$peak_reading")
-  as_promised [ $((peak_reading * page)) -le \
-    $((32 * MiB + in_flight + connections * 2 * $(read_ahead_below))) ]
+  fresh
+  serve
+  for flush in --flush ''; do
+    watched patient nbdcopy ${flush:+"$flush"} --connections=$connections \
+      "$source" "$uri"
+    [ "$status" = 0 ] || { failed copy; return; }
+    high=$((most > high ? most : high))
+    written+=("$(settled)")
+    has_data "$source" || identical="in, ${flush:-no flush}: different"
+    drop "$target"
+  done
+  watched patient nbdcopy --connections=$connections "$uri" "$tmp/copy"
+  [ "$status" = 0 ] || { failed copy; return; }
+  reading=$(settled)
+  has_data "$tmp/copy" || identical='out: different'
+  rm "$tmp/copy"
+  drop "$target"
+  patient nbdcopy --request-size=16384 "$uri" null:
+  row copy "$identical" [ "$identical" = yes ]
+  if [ "$place" = tmpfs ]; then
+    row left "$(settled) pages, which are its storage"
+  else
+    left "${written[@]}" "$reading" "$(settled)"
+    peak writing "$high"
+    peak reading "$most"
+  fi
+  stop_nbdkit
 }
 
 # preserved: as was promised?  Some machines take pages back on their own, early.
@@ -240,41 +203,15 @@ half_resident ()
     fail "readahead does not end"
 }
 
-# plain_writes_keep: does what was in memory stay when others write the file
-# without a server, each time?  Several at once, since NFS 3 may take the answers
-# to writes that are on their way together for changes by another machine.
-plain_writes_keep ()
-{
-  local i try writers
-
-  for try in {1..5}; do
-    half_resident
-    writers=()
-    for i in {0..3}; do
-      dd if="$source" of="$target" bs=256K skip=$((i * 64)) seek=$((i * 64)) \
-        count=64 conv=notrunc,fsync status=none &
-      writers+=($!)
-    done
-    wait "${writers[@]}"
-    compare_maps "$target" "$tmp/before"
-    say "plain write $try: kept $stayed of $resident"
-    [ $((stayed * 100)) -ge $((resident * 95)) ] || return 1
-  done
-}
-
-# Half of it is resident before.  The stock plugin has no such mode.
+# Half of it is resident before.
 property_preserve ()
 {
-  local how seen
+  local how seen kept=true value=''
 
-  value=-
-  [ "$1" = "$ours" ] || return 0
   filled
-  value=
-  kept=yes
   for how in read write; do
     half_resident
-    serve "$1" preserve
+    serve preserve
     if [ $how = read ]; then
       watched patient nbdcopy "$uri" null:
     else
@@ -282,21 +219,16 @@ property_preserve ()
     fi
     stop_nbdkit
     if [ "$status" != 0 ]; then
-      value=${value:+$value; }"refuses to $how"
-      grep -q 'cache=preserve' "$tmp/log" || failed
-      continue
-    fi
-    compare_maps "$target" "$tmp/before"
-    seen="$how: kept $stayed of $resident, added $added"
-    if preserved; then
-      :
-    elif [ $how = write ] && ! plain_writes_keep; then
-      seen="a plain write: kept $stayed of $resident"
+      seen="refuses to $how"
+      grep -q 'cache=preserve' "$tmp/log" || kept=false
     else
-      kept=no
+      compare_maps "$target" "$tmp/before"
+      seen="$how: kept $stayed of $resident, added $added"
+      preserved || kept=false
     fi
     value=${value:+$value; }$seen
   done
+  row preserve "$value" $kept
 }
 
 # preallocated: the target is empty, and the same file as before.
@@ -320,8 +252,8 @@ calls_hole ()
   return 1
 }
 
-# A write of 16 MiB by somebody else is in progress while holes are asked about;
-# when it has ended, none of it is one.
+# slow_writes: another program's write of 16 MiB is in progress while the client
+# asks for holes.  $wrong counts how often a part of it is one when it has ended.
 slow_writes ()
 {
   local i writer
@@ -329,7 +261,7 @@ slow_writes ()
   wrong=0
   rm -f "$target"
   preallocated
-  serve "$1"
+  serve
   client_start "$uri"
   for i in {1..6}; do
     preallocated
@@ -344,15 +276,14 @@ slow_writes ()
   stop_nbdkit
 }
 
-# Small ones in eight ways, through two servers and past them, for 6 seconds: see
-# stale-map.py.
+# quick_writes: small ones in eight ways, through two servers and past them, for 6
+# seconds: see stale-map.py.
 quick_writes ()
 {
   local files=({1..8}) first i
 
   mkdir -p "$folder/stale"
   for i in "${files[@]}"; do truncate -s 64M "$folder/stale/$i"; done
-  NBDKIT=$1
   start_nbdkit file "dir=$folder/stale" cache=none
   mv "$tmp/sock" "$tmp/other"
   first=$job
@@ -368,39 +299,35 @@ quick_writes ()
 
 property_block-status ()
 {
-  local out
+  local out seen kept=true
 
-  [ -n "$folder" ] || { value='no holes'; kept=; return; }
-  slow_writes "$1"
-  value="$wrong of 6 slow writes"
-  as_promised [ $wrong = 0 ]
-  quick_writes "$1"
+  [ -n "$folder" ] || { row block-status 'no holes'; return; }
+  slow_writes
+  [ $wrong = 0 ] || kept=false
+  quick_writes
   out=$(<"$tmp/out")
   case $status-$out in
-    124-) value+=', no quick one' ;;
-    *'a hole, although'*)
-      value+=", a quick one by ${out##*written by }"
-      kept=no ;;
-    *'all was trimmed'* | *': trim: '*) value+=', no holes by trim' ;;
-    *) value+=", $(tail -n 1 <<<"$out")"; kept=no ;;
+    124-) seen='no quick one' ;;
+    *'a hole, although'*) seen="a quick one by ${out##*written by }" kept=false ;;
+    *'all was trimmed'* | *': trim: '*) seen='no holes by trim' ;;
+    *) seen=$(tail -n 1 <<<"$out") kept=false ;;
   esac
+  row block-status "$wrong of 6 slow writes, $seen" $kept
 }
 
-# One request of 80 MiB over old data (some ways end at 64), and a small one;
-# what follows stays.
-# A small write afterwards must not bring back old bytes beside it, as it would
-# if the range had been discarded on a thin volume without block zeroing.
+# One request of 80 MiB over old data (some ways end at 64), and a small one; the
+# data behind them stays.  A small write afterwards must not bring back old bytes
+# beside it, as it would if the range had been discarded on a thin volume without
+# block zeroing.
 property_zero ()
 {
-  local flag more=$tmp/more tail=$tmp/tail zeroes=$((80 * MiB))
+  local flag more=$tmp/more tail=$tmp/tail zeroes=$((80 * MiB)) value='' kept=true
 
-  value=
-  kept=yes
   head -c $((zeroes - size)) "$source" >"$more"
   head -c 5000 "$source" >"$tail"
   for flag in '' nohole; do
     filled "$source" "$more" "$tail"
-    serve "$1"
+    serve
     client_start "$uri"
     ask_any zero 0 $zeroes $flag
     [[ $answer != ok* ]] || ask_any zero $zeroes 1000 $flag
@@ -408,32 +335,29 @@ property_zero ()
     client_stop
     stop_nbdkit
     value+="${value:+; }${flag:-may be a hole}: "
-    if [[ $answer != ok* ]]; then
-      value+=$answer
-      kept=no
-    elif cmp -i 4096 -n $((zeroes - 3096)) "$target" /dev/zero \
-           >"$tmp/out" 2>&1 &&
-         cmp -n 4000 -i $((zeroes + 1000)):1000 "$target" "$tail"; then
+    if [[ $answer = ok* ]] &&
+      cmp -i 4096 -n $((zeroes - 3096)) "$target" /dev/zero >"$tmp/out" 2>&1 &&
+      cmp -n 4000 -i $((zeroes + 1000)):1000 "$target" "$tail"; then
       value+='to the last byte'
     else
-      value+="wrong ($(sed 's/.*: //' "$tmp/out"))"
-      kept=no
+      value+="$answer, $(sed 's/.*: //' "$tmp/out")"
+      kept=false
     fi
   done
+  row zero "$value" $kept
 }
 
 # Half of it is trimmed, and the other half zeroed where holes are allowed.
 property_space ()
 {
-  local before trimmed zeroed
+  local before trimmed zeroed promised=()
 
   filled
   before=$(used)
-  [ -n "$before" ] || { value='-'; kept=; return; }
-  serve "$1"
+  [ -n "$before" ] || { row space -; return; }
+  serve
   client_start "$uri"
   ask_any trim 0 $((size / 2))
-  value="trim: ${answer#ok}"
   ask_any flush
   trimmed=$(used)
   ask_any zero $((size / 2)) $((size / 2))
@@ -441,43 +365,8 @@ property_space ()
   zeroed=$(used)
   client_stop
   stop_nbdkit
-  value="$((before - trimmed)) of 32 MiB by trim"
-  value+=", $((trimmed - zeroed)) by zero"
-  if can_give_back; then
-    as_promised [ $((before - trimmed < trimmed - zeroed ?
-      before - trimmed : trimmed - zeroed)) -ge 30 ]
-  else
-    kept=
-  fi
-}
-
-# dontcache SERVER REQUEST-SIZE: write the data, through the plugin or, in place
-# of the stock plugin, with RWF_DONTCACHE and without a server.  Then $n is how
-# many pages stay.
-dontcache ()
-{
-  fresh
-  if [ "$1" = "$ours" ]; then
-    serve "$ours"
-    patient nbdcopy --flush --request-size="$2" "$source" "$uri" \
-      >"$tmp/out" 2>&1
-    stop_nbdkit
-  else
-    patient xfs_io -c "pwrite -V 1 -U -b $2 -i $source 0 $size" \
-      -c fdatasync "$target" >"$tmp/out" 2>&1
-  fi
-  n=$(pages_left)
-  has_data "$source"
-}
-
-property_dontcache ()
-{
-  local bytes n
-
-  value=
-  for bytes in 4096 1048576; do
-    dontcache "$1" $bytes || { failed; return 0; }
-    value+="${value:+, }$n with $((bytes / 1024))K"
-  done
-  as_promised [ "$value" = '0 with 4K, 0 with 1024K' ]
+  trimmed=$((before - trimmed)) zeroed=$((before - trimmed - zeroed))
+  ! can_give_back ||
+    promised=(test $((trimmed < zeroed ? trimmed : zeroed)) -ge 30)
+  row space "$trimmed of 32 MiB by trim, $zeroed by zero" "${promised[@]}"
 }

@@ -1,4 +1,4 @@
-# What became of a job, from the lines that it wrote (see results.sh): one line
+# What became of a job, from the lines that it wrote (see run): one line
 # for each thing that was looked at, and the sums of all jobs.
 # Sourced by scripts/lab.
 #
@@ -14,10 +14,8 @@ outcome ()
 {
   awk -F '\t' -v at="$1 $2" '
     function tell(how, what) { print how ": " at ": " what }
-    $1 == "row" && $6 == "yes" { tell("PASS", $3 ": " $4) }
-    $1 == "row" && $6 == "no" {
-      tell("FAIL", $3 ": " $4 (($5 == "" || $5 == "-") ? "" : "; stock: " $5))
-    }
+    $1 == "row" && $5 == "yes" { tell("PASS", $3 ": " $4) }
+    $1 == "row" && $5 == "no" { tell("FAIL", $3 ": " $4) }
     $1 == "test" { tell($4, $3) }
     $1 == "absent" { tell("SKIP", $3) }
     $1 == "oops" { tell("FAIL", "the kernel says: " $2) }

@@ -1,5 +1,6 @@
-# Where a disk image can lie.  Each place_NAME makes the place, and sets
+# Where a disk image can lie.  make_place sets
 #
+#   $place      its name
 #   $target     what is to be served: a file that is not there yet, or a device
 #   $folder     where files can be made, or nothing
 #   read_ahead_of   a file or device of the block device that is read ahead
@@ -11,7 +12,21 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 
 read -ra disks_left <<<"${LAB_DISKS:-}"
+disks_made=0
 target='' folder='' read_ahead_of=''
+
+# make_place NAME [SIZE]: a size is for the file system or pool below.
+make_place ()
+{
+  place=$1
+  case $1 in
+    overlay-*) overlay "${1#overlay-}" ;;
+    nfs3) nfs vers=3,nolock "${@:2}" ;;
+    nfs4) nfs vers=4.2 "${@:2}" ;;
+    tmpfs | thin | raid5 | loop-4k) "place_$1" "${@:2}" ;;
+    *) file_system "$@" ;;
+  esac
+}
 
 # The place cannot be made on this kernel, or not by a user's own machine.
 absent ()
@@ -30,11 +45,10 @@ only_in_a_machine ()
 module ()
 {
   modprobe -q "$1" 2>/dev/null || [ -e "/sys/module/$1" ] ||
-    absent "this kernel has no $1"
+    grep -qw "$1" /proc/filesystems || absent "this kernel has no $1"
 }
 
-# undo COMMAND...: when the job ends, the latest first.  For a machine of the
-# lab that does not matter.
+# undo COMMAND...: when the job ends, the latest first.
 undone=()
 undo ()
 {
@@ -69,7 +83,6 @@ new_disk ()
   disk=$device
   undo losetup -d "$disk"
 }
-disks_made=0
 
 # file_system TYPE [SIZE]: a new one at $folder.  A size is for ext4 only.
 file_system ()
@@ -87,35 +100,19 @@ file_system_on ()
     ext?) mkfs+=(-q -F -E lazy_itable_init=1) ;;
     btrfs | f2fs | xfs) mkfs+=(-q -f) ;;
     vfat) mkfs+=(-F 32) ;;
-    ntfs | ntfs3 | ntfs-3g) mkfs=(mkfs.ntfs -q -f -F) ;;
+    ntfs*) mkfs=(mkfs.ntfs -q -f -F) ;;
   esac
-  case $type in
-    ntfs-3g) ;;
-    *) modprobe -q "$type" 2>/dev/null ||
-      grep -qw "$type" /proc/filesystems ||
-      absent "this kernel has no $type" ;;
-  esac
+  [ "$type" = ntfs-3g ] || module "$type"
   "${mkfs[@]}" "$1" "${@:3}" >/dev/null || fail "${mkfs[*]}"
   folder=$tmp/$place
   mkdir -p "$folder"
   mounts+=("$folder")
-  # Or each page is a request of FUSE's.
+  # Otherwise each page is a request of FUSE.
   [ "$type" != ntfs-3g ] || options=big_writes
   mount -t "$type" -o "$options" "$1" "$folder" || fail "cannot mount $type"
   target=$folder/disk
   read_ahead_of=$folder
 }
-
-place_ext4 () { file_system ext4; }
-place_ext3 () { file_system ext3; }
-place_xfs () { file_system xfs; }
-place_btrfs () { file_system btrfs; }
-place_f2fs () { file_system f2fs; }
-place_vfat () { file_system vfat; }
-place_exfat () { file_system exfat; }
-place_ntfs () { file_system ntfs; }
-place_ntfs3 () { file_system ntfs3; }
-place_ntfs-3g () { file_system ntfs-3g; }
 
 place_tmpfs ()
 {
@@ -138,9 +135,6 @@ overlay ()
   mount_overlay "$below" "$folder"
   target=$folder/disk
 }
-
-place_overlay-ext4 () { overlay ext4; }
-place_overlay-xfs () { overlay xfs; }
 
 # nfs VERSION-OPTIONS [SIZE-OF-BELOW]: server and client are this machine.
 nfs ()
@@ -170,11 +164,8 @@ nfs ()
   read_ahead_of=$folder
 }
 
-place_nfs3 () { nfs vers=3,nolock; }
-place_nfs4 () { nfs vers=4.2; }
-
-# device_target PATH: is the target.  Somebody has it open all the time, or its pages
-# would go with the last who closes it.
+# device_target PATH: is the target.  It stays open, because the last close drops
+# its pages.
 device_target ()
 {
   target=$1
@@ -182,31 +173,17 @@ device_target ()
   exec 7<"$1"
 }
 
-# Space is taken when it is written to, and given back when it is discarded.
+# A write takes space, and a discard gives it back.
 place_thin ()
 {
   only_in_a_machine
   module dm_thin_pool
-  volume_group
-  lvcreate -qq -y -W n -Z n -L "${1:-700M}" --errorwhenfull y -T lab/pool
-  lvcreate -qq -y -W n -V 600M -T lab/pool -n thin
-  device_target /dev/lab/thin
-}
-
-place_thick ()
-{
-  only_in_a_machine
-  module dm_mod
-  volume_group
-  lvcreate -qq -y -W n -Z n -L 160M -n thick lab
-  device_target /dev/lab/thick
-}
-
-volume_group ()
-{
   new_disk
   pvcreate -qq -y -ff "$disk"
   vgcreate -qq lab "$disk"
+  lvcreate -qq -y -W n -Z n -L "${1:-700M}" --errorwhenfull y -T lab/pool
+  lvcreate -qq -y -W n -V 600M -T lab/pool -n thin
+  device_target /dev/lab/thin
 }
 
 # Three disks of 160 MiB, of which one may fail.
@@ -226,7 +203,7 @@ place_raid5 ()
   device_target /dev/md0
 }
 
-# As a disk with sectors of 4 KiB.
+# Like a disk with sectors of 4 KiB.
 place_loop-4k ()
 {
   need_root
@@ -237,8 +214,7 @@ place_loop-4k ()
   device_target "$device"
 }
 
-# used: MiB that are taken of what lies below, or nothing where it cannot be
-# told.
+# used: MiB that the target takes of what lies below, or nothing if unknown.
 used ()
 {
   sync
@@ -246,22 +222,22 @@ used ()
     thin) lvs --noheadings --units m --nosuffix -o lv_size,data_percent \
       lab/thin | awk '{ printf "%d\n", $1 * $2 / 100 }' ;;
     loop-4k) du -m "$backing" | cut -f 1 ;;
-    thick | raid5 | tmpfs) ;;
+    raid5 | tmpfs) ;;
     *) du -m "$target" | cut -f 1 ;;
   esac
 }
 
-# can_give_back: is there a way to give back what a range of it takes?
+# can_give_back: whether the space of a range can be given back.
 can_give_back ()
 {
+  local status=0
+
   case $place in
     loop-4k) return 0 ;;
-    thin | thick | raid5) return 1 ;;
+    thin | raid5) return 1 ;;
   esac
   head -c 1M /dev/zero >"$folder/probe"
-  fallocate -p -o 0 -l 64K "$folder/probe" 2>/dev/null || {
-    rm -f "$folder/probe"
-    return 1
-  }
+  fallocate -p -o 0 -l 64K "$folder/probe" 2>/dev/null || status=1
   rm -f "$folder/probe"
+  return $status
 }

@@ -1,7 +1,7 @@
 # Makes what a machine of the lab is started from: a root file system, a kernel
 # with its modules, and the plugin built in that root.  Each is a disk image in
 # the lab's folder, and made once; the plugin, whenever the sources changed.
-# Sourced after scripts/common.sh, packaging/chroot.sh and machines.sh.
+# Sourced after scripts/common.sh, packaging/chroot.sh and machine.sh.
 #
 #   $lab/root-ROOT/         the root as a folder, in which the plugin is built
 #   $lab/root-ROOT.ext4     the same as a disk
@@ -13,13 +13,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
-# repositories SUITE: where its packages are.  sid has no updates.
-repositories ()
-{
-  sources "$1" | awk -v suite="$1" '$4 == suite || suite != "sid"'
-}
+# What a root needs: to build the plugin and its tests, and to run the jobs.
+root_packages=(
+  autoconf automake gcc libc6-dev libcmocka-dev libnbd-dev libtool make nbdkit
+  nbdkit-plugin-dev perl pkgconf
+  apparmor attr btrfs-progs busybox-static dmsetup dosfstools e2fsprogs exfatprogs
+  f2fs-tools fio fuse3 iproute2 kmod libnbd-bin lvm2 mdadm mount nbd-client
+  nbdfuse nfs-common nfs-kernel-server nocache ntfs-3g procps python3-libnbd
+  qemu-utils rpcbind
+  strace thin-provisioning-tools util-linux xfsprogs
+)
 
-# image FOLDER FILE MIB: a disk with what the folder has, and room.
+# image FOLDER FILE MIB: a disk with the files of the folder, and MIB MiB free.
 image ()
 {
   rm -f "$2"
@@ -28,171 +33,116 @@ image ()
   mv "$2-part" "$2"
 }
 
-# Have the kernel start programs for arm64 with qemu, in a chroot too (F).  Who
-# has that set up already keeps it.
-run_arm64_programs ()
+# debian SUITE ARCHITECTURE FOLDER PACKAGES OPTION...: make the folder of these
+# packages.  Those that would ask questions are not listed first, which takes
+# minutes if it is emulated.
+debian ()
 {
-  local at=/proc/sys/fs/binfmt_misc magic mask
-
-  need_programs lab-arm64 qemu-system-aarch64 qemu-aarch64-static arch-test
-  [ -e $at/register ] || mount -t binfmt_misc binfmt_misc $at ||
-    die "the kernel starts no programs for other machines (binfmt_misc)"
-  ! arch-test -n arm64 >/dev/null || return 0
-  # An ELF file of 64 bits, little-endian, of type 2 or 3, for machine 183.
-  magic='\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
-  mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
-  echo ":${work##*/}:M::$magic:$mask:$(command -v qemu-aarch64-static):F" \
-    >$at/register
+  rm -rf --one-file-system "$3"
+  # sid has no updates.
+  sources "$1" | awk -v suite="$1" '$4 == suite || suite != "sid"' \
+    >"$work/sources.list"
+  [ -s "$work/sources.list" ] || die "apt has no Debian repository here"
+  apt_settings >"$work/apt.conf"
+  mmdebstrap --quiet --mode=root --architectures="$2" --keyring="$keyring" \
+    --aptopt="$work/apt.conf" --aptopt='APT::Install-Recommends "false"' \
+    --aptopt='#clear DPkg::Pre-Install-Pkgs' --include="$4" "${@:5}" \
+    "$1" "$3" "$work/sources.list"
 }
 
-# It is one register for the whole system, whatever the namespace.
-forget_arm64_programs ()
-{
-  [[ " ${wanted_kernels[*]} " = *arm64* ]] || return 0
-  # shellcheck disable=SC2016
-  unshare --mount sh -c '
-    at=/proc/sys/fs/binfmt_misc
-    [ -e $at/register ] || mount -t binfmt_misc binfmt_misc $at
-    [ ! -e "$at/$1" ] || echo -1 >"$at/$1"' sh "${work##*/}"
-}
-
-# Nobody is asked about packages before they are installed, which takes five
-# minutes where that is emulated.
-#
 # make_root ROOT: of a release, for an architecture (bookworm, trixie-arm64).
 make_root ()
 {
-  local root=$lab/root-$1 suite=${1%-arm64}
+  local root=$lab/root-$1
 
   [ ! -s "$root.ext4" ] || return 0
   step "making a root of $1"
-  rm -rf --one-file-system "$root"
-  repositories "$suite" >"$work/sources.list"
-  [ -s "$work/sources.list" ] || die "apt has no Debian repository here"
-  apt_settings >"$work/apt.conf"
-  mmdebstrap --quiet --mode=root --variant=apt --keyring="$keyring" \
-    --architectures="$(architecture "$1")" \
-    --aptopt="$work/apt.conf" --aptopt='APT::Install-Recommends "false"' \
-    --aptopt='#clear DPkg::Pre-Install-Pkgs' \
-    --dpkgopt=force-unsafe-io \
+  debian "${1%-arm64}" "$(architecture "$1")" "$root" "${root_packages[*]}" \
+    --variant=apt --dpkgopt=force-unsafe-io \
     --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
-    --dpkgopt='path-exclude=/usr/share/man/*' \
-    --include="${root_packages[*]}" \
-    "$suite" "$root" "$work/sources.list"
+    --dpkgopt='path-exclude=/usr/share/man/*'
   rm -rf "$root"/var/lib/apt/lists/*
   mkdir -p "$root/lib/modules" "$root/lab"
   image "$root" "$root.ext4" 1500
 }
 
-# make_plugin ROOT: only what changed is compiled again.
+# make_plugin ROOT: only what changed is compiled again.  The mounts go with the
+# namespace that the script runs in.
 make_plugin ()
 {
-  local folder=$lab/build-$1
+  local root=$lab/root-$1 folder=$lab/build-$1 id
 
-  [ ! "$folder.ext4" -nt "$lab/root-$1.ext4" ] ||
-    [ "$(cat "$folder.sources" 2>/dev/null)" != "$(sources_id)" ] || return 0
+  # Another id if any source file is another.
+  copy_tree "$work/sources" "$lab"
+  id=$(cd "$work/sources" && find . -type f -print0 | sort -z |
+    xargs -0 sha256sum | sha256sum)
+  rm -rf "$work/sources"
+  [ ! "$folder.ext4" -nt "$root.ext4" ] ||
+    [ "$(cat "$folder.sources" 2>/dev/null)" != "$id" ] || return 0
   step "building the plugin in $1"
   rm -f "$folder.sources"
   copy_tree "$folder/src" "$lab"
   mkdir -p "$folder/build"
-  logged "$folder.log" unshare --mount "$here/build" "$lab/root-$1" "$folder"
+  mount_chroot "$root"
+  mount --bind "$folder" "$root/lab"
+  # shellcheck disable=SC2016
+  logged "$folder.log" in_chroot "$root" sh -euc '
+    cd /lab/src
+    [ -x configure ] || autoreconf -i
+    cd /lab/build
+    [ -e config.status ] || /lab/src/configure
+    make -j"$(nproc)"
+    make -j"$(nproc)" check TESTS='
   [ "$status" = 0 ] || {
     tail -n 30 "$folder.log" >&2
     die "the plugin does not build in $1, see $folder.log"
   }
   image "$folder" "$folder.ext4" 16
-  sources_id >"$folder.sources"
+  echo "$id" >"$folder.sources"
 }
 
-# sources_id: another if any source file is.
-sources_id ()
-{
-  copy_tree "$work/sources" "$lab"
-  (cd "$work/sources" && find . -type f -print0 | sort -z |
-    xargs -0 sha256sum) | sha256sum
-  rm -rf "$work/sources"
-}
-
-# make_kernel NAME
+# make_kernel NAME: its package is unpacked, and not installed.
 make_kernel ()
 {
-  local out=$lab/kernel-$1
+  local out=$lab/kernel-$1 tree=$work/kernel package=linux-image-amd64 version file
 
   [ ! -s "$out/modules.ext4" ] || return 0
   step "fetching the kernel $1"
-  rm -rf "$out" "$work/kernel"
   mkdir -p "$out"
-  fetch_kernel "$1" "$work/kernel"
-  version=$(cd "$work/kernel/lib/modules" && echo *)
-  move_kernel vmlinuz "$out/vmlinuz"
-  move_kernel config "$out/config"
-  depmod -b "$work/kernel" "$version"
-  make_initrd "$out/initrd" "$lab/root-${root_of[$1]}"
-  (cd "$work/kernel/lib/modules/$version" && rm -rf "${useless_modules[@]}")
-  depmod -b "$work/kernel" "$version"
-  image "$(realpath "$work/kernel/lib/modules")" "$out/modules.ext4" 16
-  echo "$version" >"$out/version"
-  rm -rf "$work/kernel"
-}
-
-# fetch_kernel NAME FOLDER: its packages, unpacked.
-fetch_kernel ()
-{
-  local apt=$work/apt folder=$2 packages
-  local metapackage=${kernel_package[$1]:-linux-image-amd64}
-
-  rm -rf "$apt"
-  mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/deb" "$folder"
-  repositories "${kernel_suite[$1]}" >"$apt/sources.list"
-  apt_settings >"$apt/conf"
-  # The user _apt cannot write where root can.
-  echo 'APT::Sandbox::User "root";' >>"$apt/conf"
-  : >"$apt/status"
-  apt=(env "APT_CONFIG=$apt/conf" apt-get -qq
-    -o "APT::Architecture=$(architecture "$1")"
-    -o "APT::Architectures::=$(architecture "$1")"
-    -o "Dir::Etc::sourcelist=$apt/sources.list"
-    -o Dir::Etc::sourceparts=/nonexistent
-    -o "Dir::State::lists=$apt/lists" -o "Dir::State::status=$apt/status"
-    -o "Dir::Cache=$apt" -o APT::Install-Recommends=false)
-  "${apt[@]}" update
-  # The metapackage depends on the newest; newer ones are split in several.
-  mapfile -t packages < <("${apt[@]}" --simulate install "$metapackage" |
-    awk '$1 == "Inst" && $2 ~ /^linux-(image|modules|binary|base)-[0-9]/ { print $2 }')
-  [ ${#packages[@]} -gt 0 ] || die "no kernel $1"
-  (cd "$work/apt/deb" && "${apt[@]}" download "${packages[@]}")
-  for package in "$work"/apt/deb/*.deb; do
-    dpkg-deb -x "$package" "$folder"
-  done
-  rm -rf "$work/apt"
-  [ ! -d "$folder/usr/lib/modules" ] || {
-    mkdir -p "$folder/lib"
-    ln -sfn ../usr/lib/modules "$folder/lib/modules"
+  [ "$1" != arm64-16k ] || package=linux-image-arm64-16k
+  debian "${kernel_suite[$1]}" "$(architecture "$1")" "$tree" $package \
+    --variant=extract
+  [ -e "$tree/lib/modules" ] || {
+    mkdir -p "$tree/lib"
+    ln -s ../usr/lib/modules "$tree/lib/modules"
   }
+  version=$(cd "$tree/lib/modules" && echo *)
+  # In /boot, or among the modules of newer packages.
+  for file in vmlinuz config; do
+    mv "$tree/boot/$file-$version" "$out/$file" 2>/dev/null ||
+      mv "$tree/lib/modules/$version/$file" "$out/$file"
+  done
+  depmod -b "$tree" "$version"
+  make_initrd "$out/initrd" "$lab/root-${root_of[$1]}"
+  image "$(realpath "$tree/lib/modules")" "$out/modules.ext4" 16
+  echo "$version" >"$out/version"
+  rm -rf "$tree"
 }
 
-# move_kernel WHAT FILE: in /boot, or among the modules of newer packages.
-move_kernel ()
-{
-  mv "$work/kernel/boot/$1-$version" "$2" 2>/dev/null ||
-    mv "$work/kernel/lib/modules/$version/$1" "$2"
-}
-
-# make_initrd FILE ROOT: mounts the disks and goes on there.
+# make_initrd FILE ROOT: mounts the disks, and then runs the root's bash.
 make_initrd ()
 {
-  local tree=$work/initrd module path name
+  local initrd=$work/initrd module path name
 
-  rm -rf "$tree"
-  mkdir -p "$tree"/{bin,dev,proc,sysroot,modules}
-  cp "$2/bin/busybox" "$tree/bin/"
-  cp "$here/initrd" "$tree/init"
-  chmod +x "$tree/init"
+  rm -rf "$initrd"
+  mkdir -p "$initrd"/{bin,dev,proc,sysroot,modules}
+  cp "$2/bin/busybox" "$initrd/bin/"
+  cp "$here/initrd" "$initrd/init"
+  chmod +x "$initrd/init"
   for module in virtio_pci virtio_blk crc32c_generic ext4; do
     # Some are built in, or have another name, in one kernel or another.
-    modprobe -d "$work/kernel" -S "$version" --show-depends "$module" \
-      2>/dev/null || :
+    modprobe -d "$tree" -S "$version" --show-depends "$module" 2>/dev/null || :
   done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' |
     while read -r path; do
       name=$(basename "$path" | sed 's/\.ko.*/.ko/')
@@ -200,9 +150,8 @@ make_initrd ()
         *.xz) xz -dc "$path" ;;
         *.zst) zstd -qdc "$path" ;;
         *) cat "$path" ;;
-      esac >"$tree/modules/$name"
-      echo "$name" >>"$tree/modules/order"
+      esac >"$initrd/modules/$name"
+      echo "$name" >>"$initrd/modules/order"
     done
-  (cd "$tree" && find . | cpio -o -H newc --quiet) | gzip -1 >"$1"
-  rm -rf "$tree"
+  (cd "$initrd" && find . | cpio -o -H newc --quiet) | gzip -1 >"$1"
 }

@@ -7,11 +7,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
-# shellcheck source=../lib/lib.sh
-. "$srcdir/lib/lib.sh" || exit
-# shellcheck source=places.sh
-. "$srcdir/lab/places.sh"
-
 # A machine is about ten times slower than what it runs on.
 export FAULT_HISTORIES=2
 
@@ -21,9 +16,7 @@ case $(uname -r) in
   5.* | 6.[0-9].*) export FAULT_SYSTEMS=xfs,overlay-xfs ;;
 esac
 
-place=$1
-result nbdkit "$(PATH=/usr/sbin:/usr/bin nbdkit --version)"
-"place_$place"
+make_place "$1"
 # Some tests have a server that is not root.
 chmod a+rx "$tmp" "$folder"
 
