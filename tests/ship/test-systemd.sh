@@ -31,24 +31,6 @@ for kind in service socket; do
   [ ! -s "$tmp/log" ] || fail "verify says something of the $kind"
 done
 
-# The path of a socket has 107 bytes at most.  For a longer name of a folder
-# systemd refuses the unit and says why, and a drop-in can give another path.
-accepts ()
-{
-  systemd-analyze verify --man=no --recursive-errors=no \
-    "$folder/$name$1.socket" >"$tmp/log" 2>&1 || :
-  ! grep -q 'Refusing' "$tmp/log"
-}
-
-long=$(printf '%077d' 0)
-accepts "${long#0}" || fail 'a folder whose name has 76 characters is refused'
-! accepts "$long" || fail 'a folder whose name has 77 characters is accepted'
-grep -q 'File name too long' "$tmp/log" || fail 'systemd gives no reason'
-mkdir "$folder/$name$long.socket.d"
-printf '[Socket]\nListenStream=/run/nbdkit-windowed-file/short.sock\n' \
-  >"$folder/$name$long.socket.d/short.conf"
-accepts "$long" || fail 'a drop-in does not help'
-
 systemd-analyze security --offline=true --no-pager --threshold=$threshold \
   "$unit" >"$tmp/log" 2>&1 || fail "security: exposed more than $threshold / 10"
 
