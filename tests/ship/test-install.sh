@@ -30,7 +30,7 @@ installed ()
 }
 
 in_build install
-for page in windowed-file cachewatch verify-cache; do
+for page in windowed-file-plugin cachewatch verify-cache; do
   [ -s "$(installed "*/man/man1/nbdkit-$page.1")" ] || fail "$page.1 is empty"
 done
 [ -z "$(find "$root" -name nbdkit-file-plugin.1)" ] ||

@@ -40,7 +40,7 @@ for block in "${blocks[@]}"; do
 done
 
 # The first words of the lines of --help, up to their values.
-manual=$top/docs/nbdkit-file-plugin.pod
+manual=$top/docs/nbdkit-windowed-file-plugin.pod
 sed -n '/^=head1 SYNOPSIS/,/^=head1 DESCRIPTION/p' "$manual" >"$tmp/synopsis"
 "$NBDKIT" file --help | sed -n '/^plugin:/,$p' | grep -o '^\[*[a-z-]*=\]*' |
   tr -d '[]' >"$tmp/parameters"

@@ -49,7 +49,7 @@ eventually 10 has_reads 2 || fail "nothing on SIGUSR1: $(cat "$stats")"
 is "$disk" .name
 # The manual page explains these keys, and no others.
 sed -n '/^=head1 STATISTICS/,/^=head1 WRITEBACK/ s/^=item //p' \
-  "$srcdir/../docs/nbdkit-file-plugin.pod" |
+  "$srcdir/../docs/nbdkit-windowed-file-plugin.pod" |
   grep -o 'C<[a-z_]*>' | sed 's/C<//; s/>//' | sort >"$tmp/manual"
 jq -r '.disks[0] | keys[]' "$stats" | sort | diff - "$tmp/manual" >&2 ||
   fail 'the manual page has other keys'
