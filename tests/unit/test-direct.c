@@ -6,23 +6,12 @@
  * SPDX-License-Identifier: BSD-3-Clause
  */
 
-#include <config.h>
+#include "unit.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define MOST (256 * 1024) /* that one read returns if it is unaligned */
 
@@ -163,8 +152,11 @@ begin (void **state)
 static void
 opens_once (void **state)
 {
-  struct direct d = { 0 };
+  struct direct d = { .state = OPENING };
 
+  assert_false (direct_ready (&d, 3)); /* another thread opens it */
+  assert_int_equal (errno, EAGAIN);
+  d.state = NOT_TRIED;
   assert_true (direct_ready (&d, 3));
   open_error = EIO; /* a second call would fail */
   assert_true (direct_ready (&d, 3));
@@ -173,151 +165,137 @@ opens_once (void **state)
   assert_int_equal (closed, 1);
 }
 
-static void
-does_not_wait_for_another_thread (void **state)
-{
-  struct direct d = { .state = OPENING };
-
-  assert_false (direct_ready (&d, 3));
-  assert_int_equal (errno, EAGAIN);
-}
-
-static void
-does_not_open (int err)
-{
-  struct direct d = { 0 };
-
-  assert_false (direct_ready (&d, 3));
-  assert_int_equal (errno, err);
-  assert_false (direct_ready (&d, 3));
-  assert_int_equal (errno, EOPNOTSUPP);
-  closed = 0;
-  direct_close (&d);
-  assert_int_equal (closed, 0);
-}
-
-static void
-reports_why_it_cannot_open (void **state)
-{
-  open_error = EINVAL;
-  does_not_open (EINVAL);
-}
-
 /* 0 means that the file has no direct I/O. */
 static void
-refuses_alignments (void **state)
+opens_where_the_kernel_can (void **state)
 {
   static const struct {
+    int open_error;
     uint32_t memory, offset;
-  } bad[] = { { 0, 512 }, { 512, 0 }, { 8192, 512 }, { 512, MOST } };
+    int expected;
+  } files[] = {
+    { 0, 4, 512, 0 },
+    { EINVAL, 4, 512, EINVAL },
+#ifdef STATX_DIOALIGN
+    { 0, 0, 512, EOPNOTSUPP },
+    { 0, 512, 0, EOPNOTSUPP },
+    { 0, 8192, 512, EOPNOTSUPP },
+    { 0, 512, MOST, EOPNOTSUPP },
+#endif
+    { 0, 4096, MOST / 2, 0 },
+  };
   size_t i;
 
-  for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-    begin (NULL);
-    memory_align = bad[i].memory;
-    offset_align = bad[i].offset;
-    does_not_open (EOPNOTSUPP);
+  for (i = 0; i < COUNT (files); i++) {
+    struct direct d = { 0 };
+
+    open_error = files[i].open_error;
+    memory_align = files[i].memory;
+    offset_align = files[i].offset;
+    assert_int_equal (direct_ready (&d, 3), files[i].expected == 0);
+    if (files[i].expected == 0)
+      continue;
+    assert_int_equal (errno, files[i].expected);
+    assert_false (direct_ready (&d, 3));
+    assert_int_equal (errno, EOPNOTSUPP);
+    closed = 0;
+    direct_close (&d);
+    assert_int_equal (closed, 0);
   }
-  memory_align = 4096;
-  offset_align = MOST / 2;
-  assert_true (direct_ready (&(struct direct){ 0 }, 3));
 }
 
 static void
 assumes_the_usual_alignment (void **state)
 {
-  struct direct d = { 0 }, other = { 0 };
   char buf[100];
+  int i;
 
   has_alignment = false;
   memory_align = offset_align = 4096; /* that reads must have */
-  assert_true (direct_ready (&d, 3));
-  assert_int_equal (direct_read (&d, buf, sizeof buf, 5), sizeof buf);
-  statx_error = ENOSYS;
-  assert_true (direct_ready (&other, 3));
-  assert_int_equal (direct_read (&other, buf, sizeof buf, 5), sizeof buf);
+  for (i = 0; i < 2; i++) {
+    struct direct d = { 0 };
+
+    statx_error = i == 0 ? 0 : ENOSYS;
+    assert_true (direct_ready (&d, 3));
+    assert_int_equal (direct_read (&d, buf, sizeof buf, 5), sizeof buf);
+  }
 }
 
 static void
 is_exact_where_the_kernel_reports_it (void **state)
 {
-  assert_true (direct_is_exact (3, 0));
+#ifdef STATX_DIOALIGN
+  static const struct {
+    uint32_t memory, offset;
+    bool reported, expected;
+  } files[] = { { 4, 512, true, true },
+                { 0, 512, true, false },
+                { 4, 0, true, false },
+                { 4, 512, false, false } };
+  size_t i;
+
   assert_true (direct_is_exact (3, EXT4_SUPER_MAGIC));
   assert_true (direct_is_exact (3, XFS_SUPER_MAGIC));
   assert_false (direct_is_exact (3, BTRFS_SUPER_MAGIC));
-  memory_align = 0;
-  assert_false (direct_is_exact (3, 0));
-  memory_align = 4;
-  offset_align = 0;
-  assert_false (direct_is_exact (3, 0));
-  offset_align = 512;
-  has_alignment = false;
-  assert_false (direct_is_exact (3, 0));
+  for (i = 0; i < COUNT (files); i++) {
+    memory_align = files[i].memory;
+    offset_align = files[i].offset;
+    has_alignment = files[i].reported;
+    assert_int_equal (direct_is_exact (3, 0), files[i].expected);
+  }
+#endif
   statx_error = ENOSYS;
   assert_false (direct_is_exact (3, 0));
 }
 
 /* ---- reading ---- */
 
-static void
-reads (uint64_t offset, size_t count, ssize_t expected)
-{
-  struct direct d = { 0 };
-  char *buf = malloc (count + 4096), *at = buf;
-  ssize_t i;
-
-  assert_true (direct_ready (&d, 3));
-  while ((uintptr_t) at % 4096 != 1) /* as badly aligned as can be */
-    at++;
-  memset (at, 'x', count + 1);
-  assert_int_equal (direct_read (&d, at, count, offset), expected);
-  for (i = 0; i < expected; i++)
-    assert_int_equal (at[i], byte_at (offset + i));
-  assert_int_equal (at[expected > 0 ? expected : 0], 'x');
-  assert_int_equal (allocated, 0);
-  free (buf);
-}
-
-static void
-reads_what_was_requested (void **state)
-{
-  reads (0, 1, 1);
-  reads (511, 2, 2);
-  reads (1000, 5000, 5000);
-  reads (512, 512, 512);
-  reads (3, MOST, MOST - 3); /* a piece, as the buffer ends */
-  reads (0, MOST + 1, MOST);
-}
+static const struct {
+  uint64_t size, offset;
+  size_t count;
+  ssize_t expected;
+} requests[] = {
+  { 1000000, 0, 1, 1 },
+  { 1000000, 511, 2, 2 },
+  { 1000000, 1000, 5000, 5000 },
+  { 1000000, 512, 512, 512 },
+  { 1000000, 3, MOST, MOST - 3 }, /* a piece, as the buffer ends */
+  { 1000000, 0, MOST + 1, MOST },
+  { 1000, 990, 100, 10 },
+  { 1000, 999, 1, 1 },
+  { 1000, 1000, 1, 0 }, /* the buffer has bytes, all before the offset */
+  { 1000, 1024, 10, 0 },
+  { 1000, 5000, 10, 0 },
+};
 
 static void
-reads_up_to_the_end_of_the_file (void **state)
+reads_what_was_requested_and_is_there (void **state)
 {
-  file_size = 1000;
-  reads (990, 100, 10);
-  reads (999, 1, 1);
-  reads (1000, 1, 0); /* the buffer has bytes, all before the offset */
-  reads (1024, 10, 0);
-  reads (5000, 10, 0);
+  static _Alignas(4096) char buf[MOST + 4096];
+  char *const at = buf + 1; /* as badly aligned as can be */
+  ssize_t expected, j;
+  size_t i;
+
+  for (i = 0; i < COUNT (requests); i++) {
+    struct direct d = { 0 };
+
+    expected = requests[i].expected;
+    file_size = requests[i].size;
+    assert_true (direct_ready (&d, 3));
+    memset (at, 'x', requests[i].count + 1);
+    assert_int_equal (
+      direct_read (&d, at, requests[i].count, requests[i].offset), expected);
+    for (j = 0; j < expected; j++)
+      assert_int_equal (at[j], byte_at (requests[i].offset + j));
+    assert_int_equal (at[expected], 'x');
+    assert_int_equal (allocated, 0);
+  }
 }
 
 static void
 reads_aligned_buffers_in_place (void **state)
 {
   static _Alignas(4096) char buf[8192];
-  struct direct d = { 0 };
-
-  no_memory = true; /* for a bounce buffer */
-  assert_true (direct_ready (&d, 3));
-  assert_int_equal (direct_read (&d, buf, sizeof buf, 512), sizeof buf);
-  assert_int_equal (buf[0], byte_at (512));
-  assert_int_equal (direct_read (&d, buf, sizeof buf, 513), -1);
-  assert_int_equal (errno, ENOMEM);
-}
-
-static void
-reads_into_any_buffer (void **state)
-{
-  static _Alignas(4096) char buf[1024];
   struct direct d = { 0 };
   int shift;
 
@@ -326,38 +304,40 @@ reads_into_any_buffer (void **state)
     assert_int_equal (direct_read (&d, buf + shift, 512, 512), 512);
     assert_int_equal (buf[shift], byte_at (512));
   }
+  no_memory = true; /* for a bounce buffer */
+  assert_int_equal (direct_read (&d, buf, sizeof buf, 512), sizeof buf);
+  assert_int_equal (buf[0], byte_at (512));
+  assert_int_equal (direct_read (&d, buf, sizeof buf, 513), -1);
+  assert_int_equal (errno, ENOMEM);
 }
 
 static void
 passes_errors_on (void **state)
 {
+  struct direct d = { 0 };
+  char buf[10];
+
+  assert_true (direct_ready (&d, 3));
   read_error = EIO;
-  reads (1, 10, -1);
+  assert_int_equal (direct_read (&d, buf, sizeof buf, 1), -1);
   assert_int_equal (errno, EIO);
+  assert_int_equal (allocated, 0);
 }
+
+#define TEST(test) cmocka_unit_test_setup (test, begin)
 
 int
 main (void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup (opens_once, begin),
-    cmocka_unit_test_setup (does_not_wait_for_another_thread, begin),
-    cmocka_unit_test_setup (reports_why_it_cannot_open, begin),
-#ifdef STATX_DIOALIGN
-    cmocka_unit_test_setup (refuses_alignments, begin),
-    cmocka_unit_test_setup (is_exact_where_the_kernel_reports_it, begin),
-#endif
-    cmocka_unit_test_setup (assumes_the_usual_alignment, begin),
-    cmocka_unit_test_setup (reads_what_was_requested, begin),
-    cmocka_unit_test_setup (reads_up_to_the_end_of_the_file, begin),
-    cmocka_unit_test_setup (reads_aligned_buffers_in_place, begin),
-    cmocka_unit_test_setup (reads_into_any_buffer, begin),
-    cmocka_unit_test_setup (passes_errors_on, begin),
+    TEST (opens_once),
+    TEST (opens_where_the_kernel_can),
+    TEST (assumes_the_usual_alignment),
+    TEST (is_exact_where_the_kernel_reports_it),
+    TEST (reads_what_was_requested_and_is_there),
+    TEST (reads_aligned_buffers_in_place),
+    TEST (passes_errors_on),
   };
 
-#ifndef STATX_DIOALIGN
-  (void) refuses_alignments;
-  (void) is_exact_where_the_kernel_reports_it;
-#endif
   return cmocka_run_group_tests (tests, NULL, NULL);
 }

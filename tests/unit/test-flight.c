@@ -6,22 +6,10 @@
  * SPDX-License-Identifier: BSD-3-Clause
  */
 
-#include <config.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "eviction/flight.h"
 
-#define KiB UINT64_C (1024)
-#define MiB (KiB * KiB)
 #define US UINT64_C (1000)
 #define MS (1000 * US)
 
@@ -29,327 +17,228 @@
 #define MB_PER_S 1e-3   /* bytes per ns */
 
 /* A disk that works on one piece at a time, and reports each a fixed time after
- * it was done.
+ * it was done.  The evictor's thread: pieces in the order in which they were
+ * started.
  */
-struct disk {
-  double rate;      /* bytes per ns */
-  uint64_t latency; /* ns */
-  uint64_t free_at; /* when it has done all that was started */
-};
-
-/* The evictor's thread: pieces in the order in which they were started. */
-struct thread {
-  struct flight flight;
-  struct disk disk;
-  uint64_t now;
-  uint64_t done_at[MOST / FLIGHT_PIECE];
-  unsigned first, nr;
-  uint64_t longest; /* most bytes in flight since it was reset */
-};
+static struct flight f;
+static double rate;      /* bytes per ns */
+static uint64_t latency; /* ns */
+static uint64_t free_at; /* when the disk has done all that was started */
+static uint64_t now, done_at[MOST / FLIGHT_PIECE];
+static unsigned first, pieces;
 
 static void
-begin (struct thread *t, double rate, uint64_t latency)
+begin (double disk_rate, uint64_t disk_latency)
 {
-  *t = (struct thread){ .disk = { rate, latency, 0 }, .now = 1 };
-  memset (&t->flight, 0xff, sizeof t->flight);
-  flight_init (&t->flight);
+  rate = disk_rate * MB_PER_S;
+  latency = disk_latency;
+  free_at = first = pieces = 0;
+  now = 1;
+  memset (&f, 0xff, sizeof f);
+  flight_init (&f);
 }
 
 static void
-start (struct thread *t)
+start (void)
 {
-  struct disk *d = &t->disk;
-
-  d->free_at = (d->free_at > t->now ? d->free_at : t->now) +
-               FLIGHT_PIECE / d->rate;
-  flight_begins (&t->flight, FLIGHT_PIECE, t->now);
-  t->done_at[(t->first + t->nr++) % (MOST / FLIGHT_PIECE)] = d->free_at +
-                                                             d->latency;
-  if (t->flight.bytes > t->longest)
-    t->longest = t->flight.bytes;
-  t->now += 20 * US; /* the call */
+  free_at = (free_at > now ? free_at : now) + FLIGHT_PIECE / rate;
+  flight_begins (&f, FLIGHT_PIECE, now);
+  done_at[(first + pieces++) % COUNT (done_at)] = free_at + latency;
+  now += 20 * US; /* the call */
 }
 
 static void
-wait_for_oldest (struct thread *t)
+leave (void)
 {
-  const uint64_t done_at = t->done_at[t->first];
-
-  t->first = (t->first + 1) % (MOST / FLIGHT_PIECE);
-  t->nr--;
-  t->now = (done_at > t->now ? done_at : t->now) + 20 * US;
-  flight_ends (&t->flight, FLIGHT_PIECE, t->now);
+  first = (first + 1) % COUNT (done_at);
+  pieces--;
 }
 
-/* Write "bytes" as fast as possible.  Returns the rate, in bytes per ns. */
+static void
+wait_for_oldest (void)
+{
+  now = (done_at[first] > now ? done_at[first] : now) + 20 * US;
+  flight_ends (&f, FLIGHT_PIECE, now);
+  leave ();
+}
+
+/* Write as fast as possible, until the disk has all.  Return the part of the
+ * disk's rate that was used.
+ */
 static double
-copy (struct thread *t, uint64_t bytes)
+copy (uint64_t mib)
 {
-  const uint64_t began = t->now;
+  const uint64_t began = now;
   uint64_t left;
 
-  t->longest = 0;
-  for (left = bytes; left > 0; left -= FLIGHT_PIECE) {
-    while (!flight_has_room (&t->flight) || t->flight.bytes == MOST)
-      wait_for_oldest (t);
-    start (t);
+  for (left = mib * MiB; left > 0; left -= FLIGHT_PIECE) {
+    while (!flight_has_room (&f) || f.bytes == MOST)
+      wait_for_oldest ();
+    start ();
   }
-  while (t->nr > 0)
-    wait_for_oldest (t);
-  return (double) bytes / (t->now - began);
+  while (pieces > 0)
+    wait_for_oldest ();
+  return mib * MiB / rate / (now - began);
 }
 
 /* What the queue adds to the wait of another process. */
 static uint64_t
-queue_ns (const struct thread *t)
+queue_ns (void)
 {
-  return t->flight.limit / t->disk.rate;
+  return f.limit / rate;
 }
 
 static void
-a_fast_disk_needs_little (void **state)
+a_disk_is_busy_with_little_in_flight (void **state)
 {
-  struct thread t;
+  static const struct {
+    double rate; /* MB/s */
+    uint64_t latency, first_copy, least, most;
+  } disks[] = { { 1500, 100 * US, 0, 0, 3 * MiB },
+                { 40, 500 * US, 0, 0, 40 * 30 * 1000 },
+                { 1000, 10 * MS, 256, 10 * MiB, 64 * MiB } };
+  unsigned i;
 
-  begin (&t, 1500 * MB_PER_S, 100 * US);
-  assert_true (copy (&t, 1024 * MiB) >= 0.97 * t.disk.rate);
-  assert_true (t.longest <= 3 * MiB);
-}
-
-static void
-a_slow_disk_needs_the_least (void **state)
-{
-  struct thread t;
-
-  begin (&t, 40 * MB_PER_S, 500 * US);
-  assert_true (copy (&t, 256 * MiB) >= 0.97 * t.disk.rate);
-  assert_true (queue_ns (&t) <= 30 * MS);
-}
-
-static void
-a_long_latency_needs_much (void **state)
-{
-  struct thread t;
-
-  begin (&t, 1000 * MB_PER_S, 10 * MS);
-  copy (&t, 256 * MiB); /* it is being measured */
-  assert_true (copy (&t, 2048 * MiB) >= 0.97 * t.disk.rate);
-  assert_true (t.longest >= 10 * MiB);
+  for (i = 0; i < COUNT (disks); i++) {
+    begin (disks[i].rate, disks[i].latency);
+    copy (disks[i].first_copy); /* it is being measured */
+    assert_true (copy (1024) >= 0.97);
+    assert_in_range (f.limit, disks[i].least, disks[i].most);
+  }
 }
 
 /* A rate that the limit bounds must not reproduce this limit. */
 static void
 a_limit_that_bounds_the_rate_grows (void **state)
 {
-  const uint64_t latency = 12300 * US;
-  struct flight f;
-  uint64_t before, now = latency;
+  const uint64_t disk_latency = 12300 * US;
+  uint64_t before;
 
-  flight_init (&f);
+  begin (0, 0);
+  now = disk_latency;
   before = f.limit;
   flight_begins (&f, FLIGHT_PIECE, now);
-  flight_ends (&f, FLIGHT_PIECE, now += latency);
+  flight_ends (&f, FLIGHT_PIECE, now += disk_latency);
   flight_begins (&f, FLIGHT_LIMITS * before, now);
-  now += FLIGHT_LIMITS * (2 * latency + 800 * US);
+  now += FLIGHT_LIMITS * (2 * disk_latency + 800 * US);
   flight_ends (&f, FLIGHT_LIMITS * before, now);
   assert_true (flight_rate (&f) > 0);
   assert_true (f.limit > 1.1 * before);
 }
 
 static void
-a_stall_is_forgotten (void **state)
+changes_of_the_disk_are_followed (void **state)
 {
-  struct thread t;
   uint64_t before;
 
-  begin (&t, 1500 * MB_PER_S, 100 * US);
-  copy (&t, 512 * MiB);
-  before = t.flight.limit;
-  t.disk.free_at += 2000 * MS;
-  copy (&t, 16 * MiB);
-  assert_true (t.flight.limit <= 2 * before);
-  assert_true (copy (&t, 1024 * MiB) >= 0.97 * t.disk.rate);
-  assert_true (t.flight.limit <= 1.5 * before);
-}
-
-static void
-a_change_of_speed_is_followed (void **state)
-{
-  struct thread t;
-
-  begin (&t, 1500 * MB_PER_S, 100 * US);
-  copy (&t, 512 * MiB);
-  t.disk.rate /= 10;
-  copy (&t, 128 * MiB); /* the fast rates are forgotten */
-  assert_true (copy (&t, 256 * MiB) >= 0.97 * t.disk.rate);
-  assert_true (queue_ns (&t) <= 12 * MS);
-  t.disk.rate *= 10;
-  copy (&t, 128 * MiB);
-  assert_true (copy (&t, 1024 * MiB) >= 0.97 * t.disk.rate);
-}
-
-/* A client that writes 10 MB/s says nothing of the disk's rate. */
-static void
-a_slow_client_is_not_measured (void **state)
-{
-  struct thread t;
-  unsigned i;
-
-  begin (&t, 1000 * MB_PER_S, 10 * MS);
-  copy (&t, 1024 * MiB);
-  for (i = 0; i < 400; i++) {
-    start (&t);
-    t.now += 25 * MS;
-    flight_pauses (&t.flight);
-    wait_for_oldest (&t);
-  }
-  assert_true (copy (&t, 512 * MiB) >= 0.9 * t.disk.rate);
+  begin (1500, 100 * US);
+  copy (512);
+  before = f.limit;
+  free_at += 2000 * MS; /* a stall, which is forgotten */
+  copy (16);
+  assert_true (f.limit <= 2 * before);
+  assert_true (copy (1024) >= 0.97);
+  assert_true (f.limit <= 1.5 * before);
+  rate /= 10;
+  copy (128);
+  assert_true (copy (256) >= 0.97);
+  assert_true (queue_ns () <= 12 * MS);
+  rate *= 10;
+  copy (128);
+  assert_true (copy (1024) >= 0.97);
+  assert_in_range (flight_latency (&f), 100 * US, 1 * MS);
+  latency = 10 * MS;
+  copy (4096);
+  assert_true (flight_latency (&f) >= 10 * MS);
 }
 
 /* Bytes that are in flight while nothing is left to start, or that are not
- * waited for, do not measure the disk.
+ * waited for, do not measure the disk: nor does a client that writes 10 MB/s.
  */
 static void
 what_is_not_waited_for_is_not_measured (void **state)
 {
-  struct thread t;
   uint64_t before;
   unsigned i;
 
-  begin (&t, 1500 * MB_PER_S, 100 * US);
-  copy (&t, 512 * MiB);
-  before = t.flight.limit;
+  begin (1500, 100 * US);
+  for (i = 0; i < COUNT (done_at); i++)
+    start ();
+  flight_pauses (&f);
+  while (pieces > 0)
+    wait_for_oldest (); /* the disk has less and less to do */
+  assert_int_equal (flight_rate (&f), 0);
+  copy (512);
+  before = f.limit;
   for (i = 0; i < 1000; i++) {
-    start (&t);
-    flight_pauses (&t.flight);
-    if (i % 2 == 0)
-      wait_for_oldest (&t);
-    else {
-      flight_forgets (&t.flight, FLIGHT_PIECE);
-      t.first = (t.first + 1) % (MOST / FLIGHT_PIECE);
-      t.nr--;
+    start ();
+    flight_pauses (&f);
+    if (i % 2 == 0) {
+      wait_for_oldest ();
+      continue;
     }
+    flight_forgets (&f, FLIGHT_PIECE);
+    leave ();
   }
-  assert_int_equal (t.flight.bytes, 0);
-  assert_true (t.flight.limit >= before / 2 && t.flight.limit <= before * 2);
-}
+  assert_int_equal (f.bytes, 0);
+  assert_in_range (f.limit, before / 2, before * 2);
 
-/* Pieces that end after a pause were started before it, so the disk had less
- * and less to do.
- */
-static void
-the_end_of_a_burst_is_not_measured (void **state)
-{
-  struct thread t;
-  unsigned i;
-
-  begin (&t, 1500 * MB_PER_S, 100 * US);
-  for (i = 0; i < MOST / FLIGHT_PIECE; i++)
-    start (&t);
-  flight_pauses (&t.flight);
-  while (t.nr > 0)
-    wait_for_oldest (&t);
-  assert_int_equal (flight_rate (&t.flight), 0);
+  begin (1000, 10 * MS);
+  copy (1024);
+  for (i = 0; i < 400; i++) {
+    start ();
+    now += 25 * MS;
+    flight_pauses (&f);
+    wait_for_oldest ();
+  }
+  assert_true (copy (512) >= 0.9);
 }
 
 /* A limit that is a multiple of a piece is used up, and no more. */
 static void
 no_more_is_in_flight_than_the_limit (void **state)
 {
-  struct thread t;
-
-  begin (&t, 1500 * MB_PER_S, 100 * US);
-  start (&t);
-  wait_for_oldest (&t); /* the latency is known */
-  while (flight_has_room (&t.flight))
-    start (&t);
-  assert_true (t.flight.bytes <= t.flight.limit);
-  assert_true (t.flight.bytes + FLIGHT_PIECE > t.flight.limit);
+  begin (1500, 100 * US);
+  start ();
+  wait_for_oldest (); /* the latency is known */
+  while (flight_has_room (&f))
+    start ();
+  assert_in_range (f.bytes, f.limit - FLIGHT_PIECE + 1, f.limit);
 }
 
-/* Nothing was in flight for a window that was on the disk already. */
-static void
-the_end_of_nothing_is_not_measured (void **state)
-{
-  struct thread t;
-  uint64_t latency;
-  unsigned i;
-
-  begin (&t, 1500 * MB_PER_S, 100 * US);
-  start (&t);
-  wait_for_oldest (&t);
-  latency = flight_latency (&t.flight);
-  assert_true (latency > 0);
-  for (i = 0; i < 100; i++)
-    flight_ends (&t.flight, 0, t.now + (i + 1) * MS);
-  assert_int_equal (flight_latency (&t.flight), latency);
-}
-
-/* The latency is measured again and again, with a piece alone in flight. */
-static void
-a_change_of_latency_is_noticed (void **state)
-{
-  struct thread t;
-
-  begin (&t, 1500 * MB_PER_S, 100 * US);
-  copy (&t, 512 * MiB);
-  assert_in_range (flight_latency (&t.flight), 100 * US, 1 * MS);
-  t.disk.latency = 10 * MS;
-  copy (&t, 4096 * MiB);
-  assert_true (flight_latency (&t.flight) >= 10 * MS);
-}
-
-/* The latency is that of a piece that is waited for as a whole. */
-static void
-what_is_forgotten_has_no_latency (void **state)
-{
-  struct flight f;
-
-  flight_init (&f);
-  flight_begins (&f, 2 * FLIGHT_PIECE, 1);
-  flight_forgets (&f, FLIGHT_PIECE);
-  flight_ends (&f, FLIGHT_PIECE, 5 * MS);
-  assert_int_equal (flight_latency (&f), 0);
-}
-
-/* The lowest latency is that of the disk alone; a higher one has waited for
- * other processes.
+/* The latency is the lowest of pieces that were alone in flight and were waited
+ * for as a whole: a higher one has waited for other processes.
  */
 static void
 the_lowest_latency_counts (void **state)
 {
-  static const uint64_t us[] = { 3000, 1000, 2000 };
-  struct flight f;
-  uint64_t now = 1;
+  static const uint64_t ms[] = { 3, 1, 2 };
   unsigned i;
 
-  flight_init (&f);
+  begin (0, 0);
+  flight_begins (&f, 2 * FLIGHT_PIECE, now);
+  flight_forgets (&f, FLIGHT_PIECE);
+  flight_ends (&f, FLIGHT_PIECE, now += 5 * MS);
   assert_int_equal (flight_latency (&f), 0);
-  for (i = 0; i < 3; i++) {
+  for (i = 0; i < COUNT (ms); i++) {
     flight_begins (&f, FLIGHT_PIECE, now);
-    now += us[i] * US;
-    flight_ends (&f, FLIGHT_PIECE, now);
-    assert_int_equal (flight_latency (&f), (i == 0 ? 3000 : 1000) * US);
+    flight_ends (&f, FLIGHT_PIECE, now += ms[i] * MS);
+    assert_int_equal (flight_latency (&f), (i == 0 ? 3 : 1) * MS);
   }
+  for (i = 0; i < 100; i++) /* windows that were on the disk already */
+    flight_ends (&f, 0, now += MS);
+  assert_int_equal (flight_latency (&f), MS);
 }
 
 int
 main (void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test (what_is_not_waited_for_is_not_measured),
-    cmocka_unit_test (a_fast_disk_needs_little),
-    cmocka_unit_test (a_slow_disk_needs_the_least),
-    cmocka_unit_test (a_long_latency_needs_much),
+    cmocka_unit_test (a_disk_is_busy_with_little_in_flight),
     cmocka_unit_test (a_limit_that_bounds_the_rate_grows),
-    cmocka_unit_test (a_stall_is_forgotten),
-    cmocka_unit_test (a_change_of_speed_is_followed),
-    cmocka_unit_test (a_slow_client_is_not_measured),
-    cmocka_unit_test (the_end_of_a_burst_is_not_measured),
+    cmocka_unit_test (changes_of_the_disk_are_followed),
+    cmocka_unit_test (what_is_not_waited_for_is_not_measured),
     cmocka_unit_test (no_more_is_in_flight_than_the_limit),
-    cmocka_unit_test (the_end_of_nothing_is_not_measured),
-    cmocka_unit_test (a_change_of_latency_is_noticed),
-    cmocka_unit_test (what_is_forgotten_has_no_latency),
     cmocka_unit_test (the_lowest_latency_counts),
   };
 

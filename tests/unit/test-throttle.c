@@ -5,92 +5,56 @@
  * SPDX-License-Identifier: BSD-3-Clause
  */
 
-#include <config.h>
+#include "unit.h"
 
-#include <setjmp.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include <stdatomic.h>
 
-#include <cmocka.h>
+#include "eviction/throttle.h"
 
-#include "waiting-writer.h"
+#define KiB UINT64_C (1024)
 
-#define MiB (UINT64_C (1024) * 1024)
+static struct lock lock;
+static struct throttle t;
 
-static void
-credit_is_granted_in_order (void **state)
+/* ---- one writer that waits ---- */
+
+static uint64_t wanted;
+static pthread_t thread;
+static atomic_bool resumed;
+
+static void *
+writer_run (void *arg)
 {
-  struct lock lock;
-  struct writer w;
-  struct throttle t;
-
-  lock_init (&lock);
-  throttle_init (&t, 16 * MiB);
-  throttle_charge (&t, 16 * MiB);
   lock_take (&lock);
-  assert_false (throttle_try (&t, 4096));
-  writer_begin (&w, &t, &lock, 8192);
-  assert_true (throttle_is_short (&t));
-  throttle_return (&t, 4096); /* not enough */
-  assert_false (writer_is_granted (&w));
-  assert_false (throttle_try (&t, 4096)); /* it would overtake */
-  throttle_return (&t, 4096);
-  assert_true (writer_is_granted (&w));
-  assert_false (throttle_is_short (&t));
-  writer_end (&w);
-  throttle_leave (&t, 8192);
-  throttle_free (&t);
+  throttle_wait (&t, &lock, wanted);
+  atomic_store (&resumed, true);
   throttle_unlock (&t, &lock);
+  return NULL;
 }
 
-/* Two large writers have all slots.  The next one does not wait for the
- * evictor.
- */
+/* The lock is held, and released for that. */
 static void
-a_writer_that_leaves_makes_room (void **state)
+writer_waits (uint64_t bytes)
 {
-  struct lock lock;
-  struct writer w;
-  struct throttle t;
-
-  lock_init (&lock);
-  throttle_init (&t, 1024 * MiB);
-  lock_take (&lock);
-  assert_true (throttle_try (&t, 64 * MiB));
-  assert_true (throttle_try (&t, 64 * MiB));
-  assert_false (throttle_try (&t, 64 * MiB));
-  writer_begin (&w, &t, &lock, 64 * MiB);
-  assert_false (writer_is_granted (&w));
-  throttle_leave (&t, 64 * MiB);
-  assert_true (writer_is_granted (&w));
-  writer_end (&w);
-  throttle_leave (&t, 64 * MiB);
-  throttle_leave (&t, 64 * MiB);
-  throttle_free (&t);
-  throttle_unlock (&t, &lock);
+  wanted = bytes;
+  atomic_store (&resumed, false);
+  assert_int_equal (pthread_create (&thread, NULL, writer_run, NULL), 0);
+  do {
+    throttle_unlock (&t, &lock);
+    sched_yield ();
+    lock_take (&lock);
+  } while (STAILQ_EMPTY (&t.waiting));
 }
 
-/* A small write counts as 16 KiB, and each CPU has 128 KiB. */
 static void
-small_writers_have_eight_slots_for_each_cpu (void **state)
+writer_goes_on (void)
 {
-  struct throttle t;
-  long n, i;
-
-  throttle_init (&t, 1024 * MiB);
-  for (n = 0; throttle_try (&t, 4096); n++)
-    ;
-  assert_int_equal (n, 8 * sysconf (_SC_NPROCESSORS_ONLN));
-  for (i = 0; i < n; i++)
-    throttle_leave (&t, 4096);
-  assert_int_equal (t.writers, 0);
-  assert_int_equal (t.writing, 0);
-  throttle_free (&t);
+  throttle_unlock (&t, &lock);
+  pthread_join (thread, NULL);
+  lock_take (&lock);
 }
 
 static void
@@ -98,115 +62,139 @@ on_signal (int nr)
 {
 }
 
+/* A signal is no credit. */
 static void
-a_signal_is_no_credit (void **state)
+writer_is_interrupted (void)
 {
   const struct sigaction action = { .sa_handler = on_signal };
-  struct lock lock;
-  struct writer w;
-  struct throttle t;
   int i;
 
   sigaction (SIGUSR1, &action, NULL);
-  lock_init (&lock);
-  throttle_init (&t, 16 * MiB);
-  throttle_charge (&t, 16 * MiB);
-  lock_take (&lock);
-  writer_begin (&w, &t, &lock, 4096);
+  throttle_unlock (&t, &lock);
   for (i = 0; i < 20; i++) {
-    pthread_kill (w.thread, SIGUSR1);
+    pthread_kill (thread, SIGUSR1);
     usleep (1000);
   }
-  assert_false (atomic_load (&w.granted));
-  throttle_return (&t, 4096);
-  writer_end (&w);
-  throttle_leave (&t, 4096);
+  lock_take (&lock);
+  assert_false (atomic_load (&resumed));
+}
+
+/* ---- slots and credit ---- */
+
+static int
+begin (void **state)
+{
+  lock_init (&lock);
+  lock_take (&lock);
+  throttle_init (&t, 16 * MiB);
+  return 0;
+}
+
+static int
+end (void **state)
+{
   throttle_free (&t);
-  throttle_unlock (&t, &lock);
+  lock_release (&lock);
+  return 0;
+}
+
+static bool
+is_granted (void)
+{
+  return STAILQ_EMPTY (&t.waiting);
+}
+
+static void
+credit_is_granted_in_order (void **state)
+{
+  throttle_charge (&t, 16 * MiB);
+  assert_false (throttle_try (&t, 4 * KiB));
+  writer_waits (8 * KiB);
+  assert_true (throttle_is_short (&t));
+  throttle_return (&t, 4 * KiB); /* not enough */
+  assert_false (is_granted ());
+  writer_is_interrupted ();
+  assert_false (throttle_try (&t, 4 * KiB)); /* it would overtake */
+  throttle_return (&t, 4 * KiB);
+  assert_true (is_granted ());
+  assert_false (throttle_is_short (&t));
+  writer_goes_on ();
+}
+
+/* Two large writers have all slots.  The next one does not wait for the
+ * evictor, but for one of them.
+ */
+static void
+a_writer_that_leaves_makes_room (void **state)
+{
+  t.most = 1024 * MiB;
+  assert_true (throttle_try (&t, 64 * MiB));
+  assert_true (throttle_try (&t, 64 * MiB));
+  assert_false (throttle_try (&t, 64 * MiB));
+  writer_waits (64 * MiB);
+  assert_false (is_granted ());
+  assert_false (throttle_is_short (&t)); /* a slot is missing */
+  throttle_leave (&t, 64 * MiB);
+  assert_true (is_granted ());
+  writer_goes_on ();
+}
+
+static void
+a_slot_is_not_enough (void **state)
+{
+  assert_true (throttle_try (&t, 4 * MiB));
+  assert_true (throttle_try (&t, 4 * MiB));
+  writer_waits (4 * MiB);
+  throttle_charge (&t, 16 * MiB);
+  assert_true (throttle_is_short (&t));
+  throttle_leave (&t, 4 * MiB);
+  assert_false (is_granted ());
+  throttle_return (&t, 16 * MiB);
+  assert_true (is_granted ());
+  writer_goes_on ();
 }
 
 static void
 larger_than_the_ring_may_go_alone (void **state)
 {
-  struct throttle t;
-
-  throttle_init (&t, MiB);
   assert_true (throttle_try (&t, 32 * MiB));
-  assert_false (throttle_try (&t, 4096));
+  assert_false (throttle_try (&t, 4 * KiB));
   throttle_leave (&t, 32 * MiB);
   throttle_return (&t, 32 * MiB);
-  assert_true (throttle_try (&t, 4096));
-  throttle_leave (&t, 4096);
-  throttle_free (&t);
-}
-
-/* However many disks are busy. */
-static void
-no_share_is_very_small (void **state)
-{
-  struct throttle t;
-
-  throttle_init (&t, 16 * MiB);
-  throttle_set_limit (0);
-  assert_true (throttle_share (&t) == LEAST_SHARE);
-  throttle_set_limit (8 * MiB); /* half of it for each ring */
-  assert_true (throttle_share (&t) == 4 * MiB);
-  throttle_set_busy (&t, true);
-  throttle_set_busy (&t, true); /* it was busy before */
-  assert_true (throttle_share (&t) == 4 * MiB);
-  throttle_free (&t);
-  throttle_set_limit (UINT64_MAX);
-  assert_true (throttle_share (&t) == 16 * MiB);
-}
-
-/* The limit is shared by all busy disks, which does not count one that is gone.
- */
-static void
-a_disk_that_is_gone_has_no_share (void **state)
-{
-  struct throttle t, gone;
-
-  throttle_set_limit (8 * MiB);
-  throttle_init (&t, 16 * MiB);
-  throttle_init (&gone, 16 * MiB);
-  throttle_set_busy (&t, true);
-  throttle_set_busy (&gone, true);
-  assert_true (throttle_share (&t) == 2 * MiB);
-  throttle_free (&gone);
-  assert_true (throttle_share (&t) == 4 * MiB);
-  throttle_free (&t);
-  throttle_set_limit (UINT64_MAX);
+  assert_true (throttle_try (&t, 4 * KiB));
 }
 
 /* While all windows wait for the disk, credit is of no use. */
 static void
 no_credit_without_a_window (void **state)
 {
-  struct lock lock;
-  struct writer w;
-  struct throttle t;
-
-  lock_init (&lock);
-  throttle_init (&t, 16 * MiB);
-  lock_take (&lock);
   throttle_set_window (&t, false);
-  assert_false (throttle_try (&t, 4096));
+  assert_false (throttle_try (&t, 4 * KiB));
   assert_false (throttle_is_short (&t)); /* no writer waits */
-  writer_begin (&w, &t, &lock, 4096);
+  writer_waits (4 * KiB);
   assert_true (throttle_is_short (&t));
   throttle_return (&t, 0);
   throttle_set_window (&t, false);
-  assert_false (writer_is_granted (&w));
+  assert_false (is_granted ());
   throttle_set_window (&t, true);
-  assert_true (writer_is_granted (&w));
-  writer_end (&w);
-  assert_int_equal (t.used, 4096);
-  throttle_leave (&t, 4096);
-  throttle_return (&t, 4096);
-  assert_true (throttle_try (&t, 16 * MiB));
-  throttle_leave (&t, 16 * MiB);
-  throttle_free (&t);
-  throttle_unlock (&t, &lock);
+  assert_true (is_granted ());
+  writer_goes_on ();
+  assert_int_equal (t.used, 4 * KiB);
+}
+
+/* A small write counts as 16 KiB, and each CPU has 128 KiB. */
+static void
+small_writers_have_eight_slots_for_each_cpu (void **state)
+{
+  long n, i;
+
+  t.most = 1024 * MiB;
+  for (n = 0; throttle_try (&t, 4 * KiB); n++)
+    ;
+  assert_int_equal (n, 8 * sysconf (_SC_NPROCESSORS_ONLN));
+  for (i = 0; i < n; i++)
+    throttle_leave (&t, 4 * KiB);
+  assert_int_equal (t.writers + t.writing, 0);
 }
 
 /* Once half of the credit is in use, writers begin one after the other: at the
@@ -217,10 +205,8 @@ static void
 paced_to_the_disk (void **state)
 {
   const uint64_t ms = 1000000, bytes = MiB / 8;
-  struct throttle t;
   unsigned i;
 
-  throttle_init (&t, 16 * MiB);
   throttle_charge (&t, 12 * MiB);
   assert_false (throttle_is_paced (&t, bytes)); /* the speed is not known */
   throttle_set_rate (&t, bytes * 1000);         /* 1 ms for each */
@@ -238,49 +224,49 @@ paced_to_the_disk (void **state)
   assert_int_equal (throttle_begin_at (&t, bytes, 3000 * ms), 3020 * ms);
   throttle_return (&t, 8 * MiB);
   assert_false (throttle_is_paced (&t, bytes));
-  throttle_free (&t);
 }
 
+/* Half of the limit is for what is written, and no share is very small, however
+ * many disks are busy.  A disk that is gone has none.
+ */
 static void
-waits_for_a_slot_or_for_credit (void **state)
+busy_disks_share_the_limit (void **state)
 {
-  struct lock lock;
-  struct writer w;
-  struct throttle t;
+  struct throttle gone;
 
-  lock_init (&lock);
-  throttle_init (&t, 1024 * MiB);
-  lock_take (&lock);
-  assert_true (throttle_try (&t, 64 * MiB));
-  assert_true (throttle_try (&t, 64 * MiB));
-  writer_begin (&w, &t, &lock, 64 * MiB);
-  assert_false (throttle_is_short (&t)); /* a slot is missing */
-  throttle_charge (&t, 1024 * MiB);
-  assert_true (throttle_is_short (&t));
-  throttle_leave (&t, 64 * MiB);
-  assert_false (writer_is_granted (&w));
-  throttle_return (&t, 1024 * MiB);
-  assert_true (writer_is_granted (&w));
-  writer_end (&w);
+  throttle_init (&gone, 16 * MiB);
+  throttle_set_limit (0);
+  assert_int_equal (throttle_share (&t), LEAST_SHARE);
+  throttle_set_limit (8 * MiB);
+  assert_int_equal (throttle_share (&t), 4 * MiB);
+  throttle_set_busy (&t, true);
+  throttle_set_busy (&t, true); /* it was busy before */
+  assert_int_equal (throttle_share (&t), 4 * MiB);
+  throttle_set_busy (&gone, true);
+  assert_int_equal (throttle_share (&t), 2 * MiB);
+  throttle_free (&gone);
+  assert_int_equal (throttle_share (&t), 4 * MiB);
   throttle_free (&t);
-  throttle_unlock (&t, &lock);
+  throttle_set_limit (UINT64_MAX);
+  assert_int_equal (throttle_share (&t), 16 * MiB);
 }
+
+#define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 int
 main (void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test (credit_is_granted_in_order),
-    cmocka_unit_test (a_writer_that_leaves_makes_room),
-    cmocka_unit_test (small_writers_have_eight_slots_for_each_cpu),
-    cmocka_unit_test (a_signal_is_no_credit),
-    cmocka_unit_test (larger_than_the_ring_may_go_alone),
-    cmocka_unit_test (no_share_is_very_small),
-    cmocka_unit_test (a_disk_that_is_gone_has_no_share),
-    cmocka_unit_test (no_credit_without_a_window),
-    cmocka_unit_test (paced_to_the_disk),
-    cmocka_unit_test (waits_for_a_slot_or_for_credit),
+    TEST (credit_is_granted_in_order),
+    TEST (a_writer_that_leaves_makes_room),
+    TEST (a_slot_is_not_enough),
+    TEST (larger_than_the_ring_may_go_alone),
+    TEST (no_credit_without_a_window),
+    TEST (small_writers_have_eight_slots_for_each_cpu),
+    TEST (paced_to_the_disk),
+    TEST (busy_disks_share_the_limit),
   };
 
+  alarm (60); /* a writer that is not granted what it waits for hangs */
   return cmocka_run_group_tests (tests, NULL, NULL);
 }

@@ -1,0 +1,238 @@
+/* The pages that the plugin counts and finds are those in memory, whichever
+ * call of the kernel counts them; the calls are those that work on a file
+ * system; and their errors are passed on.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include "unit.h"
+
+#include <linux/magic.h>
+#include <sys/mman.h>
+
+#include "eviction/pagecache.h"
+
+#define PAGES 10000 /* more than mincore is asked about at once */
+#define NO_FD -1
+
+/* A file in memory: a page of it is resident if it was written. */
+static int file;
+static uint64_t page_size;
+static bool in_memory[PAGES];
+
+/* How pages are counted here. */
+static struct pagecache ways[2];
+
+static int
+begin (void **state)
+{
+  unsigned i;
+
+  page_size = sysconf (_SC_PAGESIZE);
+  file = memfd_create ("test-pagecache", 0);
+  assert_int_not_equal (file, -1);
+  assert_int_equal (ftruncate (file, PAGES * page_size - 1), 0);
+  for (i = 0; i < PAGES; i++) {
+    in_memory[i] = i % 7 == 1 || (i >= 5000 && i < 6000) || i >= PAGES - 2;
+    if (in_memory[i])
+      assert_int_equal (pwrite (file, "x", 1, i * page_size), 1);
+  }
+  pagecache_probe (&ways[0], file, OVERLAYFS_SUPER_MAGIC); /* mincore */
+  pagecache_probe (&ways[1], file, 0); /* cachestat, if the kernel has it */
+  return 0;
+}
+
+static int
+end (void **state)
+{
+  return close (file);
+}
+
+static void
+counts_and_finds_what_is_in_memory (void **state)
+{
+  static const unsigned starts[] = { 0, 1, 4997, 5500, PAGES - 9 };
+  static const unsigned counts[] = { 1, 3, 8, 4097, PAGES };
+  static bool resident[PAGES + 1];
+  unsigned w, i, j, k, n, pages, unit, expected;
+
+  for (w = 0; w < COUNT (ways); w++) {
+    print_message ("%s\n", pagecache_counts_by (&ways[w]));
+    for (i = 0; i < COUNT (starts) * COUNT (counts); i++) {
+      const uint64_t offset = starts[i / COUNT (counts)] * page_size;
+
+      pages = counts[i % COUNT (counts)];
+      if (pages > PAGES - starts[i / COUNT (counts)])
+        pages = PAGES - starts[i / COUNT (counts)];
+      for (expected = j = 0; j < pages; j++)
+        expected += in_memory[starts[i / COUNT (counts)] + j];
+      assert_int_equal (pagecache_count (&ways[w], file, offset,
+                                         pages * page_size - page_size + 1),
+                        expected * page_size);
+    }
+    /* Pages, and larger units, of which any page may be resident. */
+    for (unit = 1; unit <= 4; unit += 3) {
+      ways[w].unit = unit * page_size;
+      n = PAGES / unit - 2;
+      memset (resident, 0xa5, sizeof resident);
+      assert_true (
+        pagecache_find (&ways[w], file, 2 * ways[w].unit, n, resident));
+      for (j = 0; j < n; j++) {
+        for (expected = k = 0; k < unit; k++)
+          expected |= in_memory[(j + 2) * unit + k];
+        assert_int_equal (resident[j], expected);
+      }
+      assert_int_equal (((unsigned char *) resident)[n], 0xa5);
+    }
+  }
+}
+
+/* mincore looks at each page, which takes too long for a large file. */
+static void
+reports_that_it_cannot_count (void **state)
+{
+  const struct pagecache nothing = { .counts = COUNTS_BY_NOTHING };
+  bool resident[8];
+  unsigned w;
+
+  assert_int_equal (pagecache_count (&nothing, file, 0, page_size), -1);
+  assert_false (pagecache_find (&nothing, file, 0, 8, resident));
+  assert_int_equal (pagecache_count (&ways[0], file, 0, UINT64_C (1) << 40),
+                    -1);
+  for (w = 0; w < COUNT (ways); w++) {
+    assert_int_equal (pagecache_count (&ways[w], NO_FD, 0, page_size), -1);
+    assert_false (pagecache_find (&ways[w], NO_FD, 0, 8, resident));
+    assert_int_equal (pagecache_dirty (&ways[w], NO_FD, 0, 5), 5);
+    assert_false (pagecache_is_clean (&ways[w], NO_FD, 0, page_size));
+  }
+}
+
+static const struct {
+  uint32_t magic;
+  const char *waits_by;
+  bool by_mincore, clean_is_stored, syncs_handles;
+} systems[] = {
+  { 0, "sync_file_range", false, true, false }, /* a block device */
+  { BTRFS_SUPER_MAGIC, "sync_file_range", false, true, false },
+  { EXFAT_SUPER_MAGIC, "sync_file_range", false, true, false },
+  { EXT4_SUPER_MAGIC, "sync_file_range", false, true, false },
+  { F2FS_SUPER_MAGIC, "sync_file_range", false, true, false },
+  { MSDOS_SUPER_MAGIC, "sync_file_range", false, true, false },
+  { XFS_SUPER_MAGIC, "sync_file_range", false, true, false },
+  { FUSE_SUPER_MAGIC, "fdatasync", false, true, true },
+  { NFS_SUPER_MAGIC, "fdatasync", false, false, true },
+  { OVERLAYFS_SUPER_MAGIC, "fdatasync", true, false, false },
+  { TMPFS_MAGIC, "fdatasync", false, true, false },
+  { 0x12345678, "fdatasync", false, true, true }, /* unknown */
+};
+
+static void
+each_file_system_has_the_calls_that_work_on_it (void **state)
+{
+  const bool has_cachestat = ways[1].counts == COUNTS_BY_CACHESTAT;
+  struct pagecache pc;
+  size_t i;
+
+  for (i = 0; i < COUNT (systems); i++) {
+    memset (&pc, 0xff, sizeof pc);
+    pagecache_probe (&pc, file, systems[i].magic);
+    assert_string_equal (pagecache_waits_by (&pc), systems[i].waits_by);
+    assert_string_equal (pagecache_counts_by (&pc),
+                         systems[i].by_mincore || !has_cachestat ? "mincore"
+                                                                 : "cachestat");
+    assert_int_equal (pc.clean_is_stored,
+                      systems[i].clean_is_stored && has_cachestat);
+    assert_int_equal (pagecache_syncs_handles (systems[i].magic),
+                      systems[i].syncs_handles);
+    assert_int_equal (pc.unit, page_size);
+  }
+  pagecache_probe (&pc, NO_FD, XFS_SUPER_MAGIC);
+  assert_string_equal (pagecache_waits_by (&pc), "fdatasync");
+  assert_null (pagecache_counts_by (&pc));
+  assert_false (pc.clean_is_stored);
+}
+
+/* The kernel refuses a range that ends at 2^63. */
+static void
+writes_and_drops_up_to_the_largest_offset (void **state)
+{
+  const uint64_t last = (UINT64_C (1) << 63) - page_size;
+  unsigned i;
+
+  for (i = 0; i < 2; i++) {
+    assert_int_equal (pagecache_start (file, last - i * page_size, page_size),
+                      0);
+    assert_int_equal (
+      pagecache_wait (&ways[0], file, last - i * page_size, page_size), 0);
+    assert_int_equal (pagecache_drop (file, last - i * page_size, page_size),
+                      0);
+  }
+  assert_int_equal (pagecache_error (file), 0);
+  assert_int_equal (pagecache_probe_drop (file), 0);
+}
+
+static void
+passes_errors_on (void **state)
+{
+  assert_int_equal (pagecache_start (NO_FD, 0, page_size), EBADF);
+  assert_int_equal (pagecache_wait (&ways[0], NO_FD, 0, page_size), EBADF);
+  assert_int_equal (pagecache_error (NO_FD), EBADF);
+  assert_int_equal (pagecache_drop (NO_FD, 0, page_size), EBADF);
+  assert_int_equal (pagecache_probe_drop (NO_FD), EBADF);
+}
+
+static void
+waits_until_all_is_stored (void **state)
+{
+  const char *folder = getenv ("TMPDIR");
+  struct pagecache pc;
+  char name[4096];
+  int fd;
+
+  snprintf (name, sizeof name, "%s/test-pagecache-XXXXXX",
+            folder ? folder : "/var/tmp");
+  fd = mkstemp (name);
+  assert_int_not_equal (fd, -1);
+  unlink (name);
+  pagecache_probe (&pc, fd, EXT4_SUPER_MAGIC);
+  assert_int_equal (pwrite (fd, name, sizeof name, 0), sizeof name);
+  if (pc.counts != COUNTS_BY_CACHESTAT ||
+      pagecache_dirty (&pc, fd, 0, MiB) == 0) {
+    close (fd);
+    skip (); /* the kernel does not count the dirty pages of this file */
+  }
+  assert_false (pagecache_is_clean (&pc, fd, 0, MiB));
+  assert_int_equal (pagecache_wait (&pc, fd, 0, MiB), 0);
+  assert_true (pagecache_is_clean (&pc, fd, 0, MiB));
+  assert_int_equal (pagecache_dirty (&pc, fd, 0, MiB), 0);
+  close (fd);
+}
+
+/* More often than a process may have mappings. */
+static void
+leaves_no_mapping (void **state)
+{
+  unsigned i;
+
+  for (i = 0; i < 70000; i++)
+    assert_int_equal (pagecache_count (&ways[0], file, 0, page_size), 0);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
+
+int
+main (void)
+{
+  const struct CMUnitTest tests[] = {
+    TEST (counts_and_finds_what_is_in_memory),
+    TEST (reports_that_it_cannot_count),
+    TEST (each_file_system_has_the_calls_that_work_on_it),
+    TEST (writes_and_drops_up_to_the_largest_offset),
+    TEST (passes_errors_on),
+    TEST (waits_until_all_is_stored),
+    TEST (leaves_no_mapping),
+  };
+
+  return cmocka_run_group_tests (tests, NULL, NULL);
+}
