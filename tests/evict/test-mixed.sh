@@ -6,7 +6,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=read-cache.sh
-. "${srcdir:-.}/evict/read-cache.sh" || exit
+. "${srcdir:-.}/reads/read-cache.sh" || exit
 
 # A disk of four regions of 32M, one for each job of fio, which verifies it in
 # the end.  After each is a gap of 1M for the other client: in the page cache,

@@ -9,7 +9,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=read-cache.sh
-. "${srcdir:-.}/evict/read-cache.sh" || exit
+. "${srcdir:-.}/reads/read-cache.sh" || exit
 need jq
 
 size=$((256 * 1048576))

@@ -18,13 +18,17 @@ from pathlib import Path
 
 FOLDERS = {
     "unit": "Parts of the plugin alone, without a server and without root",
-    "serve": "Clients get the right data, sizes, holes and exports",
+    "start": "A server starts, takes its parameters, and offers the right exports",
+    "serve": "Clients get the right data, sizes and holes",
     "serve/clients": "Programs that people use work with the server",
     "evict": "`cache=none` leaves nothing in the page cache, and keeps little there while "
              "clients work",
+    "reads": "The same for what clients read",
     "preserve": "`cache=preserve` keeps the pages that were there before",
     "errors": "Errors of disks, memory and processes, and crashes: no data is lost "
               "silently",
+    "errors/space": "Disks that are full, over quota, thin, or of small blocks",
+    "errors/crash": "No crash point loses what a flush has promised",
     "field": "Situations from the field, in which the plugin is nowhere worse than the stock "
              "plugin",
     "tools": "Statistics, logs, completion, documents, and the programs in `tools/` and `scripts/`",
@@ -40,7 +44,7 @@ What each test proves. `tests/lib/readme.py` makes this page from the first sent
 
 ```sh
 make -C build check                                         # all
-make -C build/tests check TESTS="unit/test-flight serve/test-exports.sh"
+make -C build/tests check TESTS="unit/test-flight start/test-exports.sh"
 make -C build/tests check-scripts     # only the tests of scripts and test machinery
 make -C build/tests check-package     # only those that a build of packages runs
 ```

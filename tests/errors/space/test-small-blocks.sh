@@ -6,8 +6,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=rig/lib.sh
-. "$(dirname "$0")/rig/lib.sh" || exit
+# shellcheck source=../rig/lib.sh
+. "$(dirname "$0")/../rig/lib.sh" || exit
 
 # The kernel may take back what nobody has used for a while, also what has failed,
 # and some do so early: that it is all there is seen before it is written again.

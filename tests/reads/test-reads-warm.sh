@@ -8,7 +8,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=read-cache.sh
-. "${srcdir:-.}/evict/read-cache.sh" || exit
+. "${srcdir:-.}/reads/read-cache.sh" || exit
 
 strided=(--rw=read --zonemode=strided --zonesize=64k --zonerange=128k)
 

@@ -6,7 +6,7 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=../lib/lib.sh
+# shellcheck source=../../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 need mkfs.ext4 debugfs losetup

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Wrong, missing, contradictory or repeated parameters end the server at once,
 # with one line that names the parameter and the value.  What the stock plugin
-# accepts is in serve/test-drop-in.sh.
+# accepts is in start/test-drop-in.sh.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

@@ -15,7 +15,7 @@
 
 set -euo pipefail
 
-run=$(dirname "$0")/crash/run
+run=$(dirname "$0")/run
 points=${CRASH_POINTS:-60}
 seed=${CRASH_SEED:-1}
 

@@ -5,8 +5,8 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=rig/lib.sh
-. "$(dirname "$0")/rig/lib.sh" || exit
+# shellcheck source=../rig/lib.sh
+. "$(dirname "$0")/../rig/lib.sh" || exit
 need btrfs
 
 mounted btrfs 256M
