@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -332,25 +331,6 @@ evictor_seal_locked (struct evictor *ev)
   return true;
 }
 
-/* Sleep until pacing allows the write to begin.  Returns whether it slept.
- * Releases the lock while it sleeps.
- */
-static bool
-pace_locked (struct evictor *ev, uint64_t bytes)
-{
-  const uint64_t now = nanoseconds_now ();
-  const uint64_t at = throttle_begin_at (&ev->throttle, bytes, now);
-  const struct timespec t = { at / 1000000000, at % 1000000000 };
-
-  lock_assert (&ev->lock);
-  if (at == now)
-    return false;
-  evictor_unlock (ev);
-  clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
-  lock_take (&ev->lock);
-  return true;
-}
-
 /* Get a write slot and "bytes" of credit.  Releases the lock while it waits.
  * Returns false without memory.
  */
@@ -359,7 +339,7 @@ get_credit_locked (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = counters_now (ev->config.counters);
   struct throttle *t = &ev->throttle;
-  bool waited = throttle_is_paced (t, bytes) && pace_locked (ev, bytes);
+  bool waited = throttle_pace (t, &ev->lock, bytes);
   bool granted = throttle_try (t, bytes);
 
   lock_assert (&ev->lock);

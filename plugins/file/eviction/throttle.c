@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "throttle.h"
@@ -239,4 +240,24 @@ throttle_begin_at (struct throttle *t, uint64_t bytes, uint64_t now)
     at = now + LONGEST_PAUSE;
   t->next_at = at + slower * t->ns_per_byte * bytes;
   return at >= now + SHORTEST_PAUSE ? at : now;
+}
+
+bool
+throttle_pace (struct throttle *t, struct lock *lock, uint64_t bytes)
+{
+  struct timespec until;
+  uint64_t now, at;
+
+  lock_assert (lock);
+  if (!throttle_is_paced (t, bytes))
+    return false;
+  now = nanoseconds_now ();
+  at = throttle_begin_at (t, bytes, now);
+  if (at == now)
+    return false;
+  until = (struct timespec){ at / 1000000000, at % 1000000000 };
+  throttle_unlock (t, lock);
+  clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+  lock_take (lock);
+  return true;
 }

@@ -106,6 +106,11 @@ bool throttle_is_paced (const struct throttle *t, uint64_t bytes);
  */
 uint64_t throttle_begin_at (struct throttle *t, uint64_t bytes, uint64_t now);
 
+/* Sleep until pacing allows a writer of "bytes" to begin.  Returns whether it
+ * slept: then it has released the lock, which the caller holds.
+ */
+bool throttle_pace (struct throttle *t, struct lock *lock, uint64_t bytes);
+
 /* Take a slot and "bytes" of credit, if both are available and no writer waits.
  * Returns false otherwise.  While no credit is in use, a writer may take more
  * than the share.
