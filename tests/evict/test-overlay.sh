@@ -8,7 +8,7 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=read-cache.sh
+# shellcheck source=../reads/read-cache.sh
 . "${srcdir:-.}/reads/read-cache.sh" || exit
 need jq
 
