@@ -19,7 +19,7 @@ make_place ext4
 place=apparmor
 make_source
 
-installed=/usr/local/lib/nbdkit-windowed-file/plugins
+installed=/usr/lib/nbdkit-windowed-file
 mkdir -p $installed /srv/nbd /run/nbdkit-windowed-file
 cp "$builddir/../plugins/file/.libs/nbdkit-file-plugin.so" $installed/
 mount --bind "$folder" /srv/nbd

@@ -37,6 +37,9 @@ done
   fail "it hides the manual page of nbdkit's own plugin"
 [ -z "$(find "$root" -path '*/bin/nbdkit')" ] || fail 'it hides nbdkit'
 installed '*/libexec/nbdkit-windowed-file/nbdkit' >/dev/null
+installed '*/nbdkit-windowed-file-plugin.so' >/dev/null
+[ -z "$(find "$root" -name nbdkit-file-plugin.so)" ] ||
+  fail "it takes the name of nbdkit's own plugin"
 for tool in cachewatch verify-cache; do
   installed "*/bash-completion/completions/nbdkit-$tool" >/dev/null
 done

@@ -41,7 +41,7 @@ setting ()
   sed -n "s/^$1=//p" "$unit"
 }
 
-plugin=$(setting ExecStart | grep -o '[^ ]*/nbdkit-file-plugin\.so') ||
+plugin=$(setting ExecStart | grep -o '[^ ]*/nbdkit-windowed-file-plugin\.so') ||
   fail 'no plugin in ExecStart'
 [ -f "$tmp/root$plugin" ] || fail "$plugin is not where the unit expects it"
 libraries=$(ldd "$tmp/root$plugin")
