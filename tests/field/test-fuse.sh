@@ -126,10 +126,12 @@ case_flush_refused ()
   done
 }
 
-# The client has answered: $answer.
+# The client has answered: $answer.  A read that times out may lose the beginning
+# of the answer.
 answered ()
 {
-  read -r -t 0.05 answer <&"$answers"
+  sleep 0.05
+  read -r -t 0 <&"$answers" && read -r -t 60 answer <&"$answers"
 }
 
 # Stop and continue the server, as docker pause does, until each of the first

@@ -177,9 +177,11 @@ static void
 change_answered (struct rig *rig, int c, struct request *rq, bool ok)
 {
   model_changed (&rig->model, rq->change, ok);
-  if (rq->fua && ok)
+  if (!rq->fua)
+    rig->failed_writes += !ok;
+  else if (ok)
     hold (rig, c, rq);
-  else if (rq->fua)
+  else
     reported (rig, c, false);
 }
 

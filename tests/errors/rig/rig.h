@@ -80,7 +80,7 @@ struct rig {
   int nr_connections;
 
   /* Counters. */
-  uint64_t reported, reported_twice, stale, wrong;
+  uint64_t reported, reported_twice, stale, wrong, failed_writes;
 };
 
 /* Print what failed, with libnbd's reason, and end the program. */
