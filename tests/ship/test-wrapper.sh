@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# ./nbdkit runs the system's nbdkit with "file" meaning the plugin just built,
-# and changes nothing else.  First in PATH it stands in for nbdkit.
+# ./nbdkit runs the system's nbdkit with "file" and "windowed-file" meaning the
+# plugin just built, and changes nothing else.  First in PATH it stands in for
+# nbdkit.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -48,6 +49,7 @@ windowed ()
 }
 
 windowed file
+windowed windowed-file
 windowed --filter=cow file
 windowed --filter cow file
 windowed -r --filter=offset --filter=cow -U - file
