@@ -12,8 +12,8 @@ from pagecache import LIBC
 
 PR_SET_CHILD_SUBREAPER = 36
 OURS = b"file_windowed=yes"
-PLUGIN = re.compile(r"^(\S+) .* (/.*/nbdkit-(?:stock-)?file-plugin\.so)"
-                    r"(?: \(deleted\))?$", re.M)
+PLUGIN = re.compile(r"^(\S+) .* (/.*/nbdkit-(?:stock-|windowed-)?file-plugin"
+                    r"\.so)(?: \(deleted\))?$", re.M)
 # With one of these nbdkit answers a question and serves nothing.
 QUESTIONS = {"--dump-config", "--dump-plugin", "--help", "--long-options",
              "--short-options", "--version", "-V"}
@@ -30,7 +30,8 @@ class Loaded(NamedTuple):
 
 def names_plugin(word):
     """Whether this word of nbdkit's command line is a file plugin."""
-    return word in ("file", "stock-file") or word.endswith("file-plugin.so")
+    return (word in ("file", "stock-file", "windowed-file")
+            or word.endswith("file-plugin.so"))
 
 
 def adopt_orphans():

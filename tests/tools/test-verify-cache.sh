@@ -90,6 +90,11 @@ which ()
 so=nbdkit-file-plugin.so
 which 0 ours $so "$NBDKIT" -U - file "$tmp/out.img" --run 'sleep 0.5'
 [ "$(wc -l <"$tmp/out")" = 1 ] || fail "more than one line: $(cat "$tmp/out")"
+# Under the name that it is installed with.
+cp "$builddir/../plugins/file/.libs/$so" "$tmp/nbdkit-windowed-file-plugin.so"
+which 0 ours nbdkit-windowed-file-plugin.so "$NBDKIT" -U - \
+  "$tmp/nbdkit-windowed-file-plugin.so" "$tmp/out.img" --run 'sleep 0.5'
+which 0 ours $so "$NBDKIT" -U - windowed-file "$tmp/out.img" --run 'sleep 0.5'
 # One that goes to the background, and is not a child of the command any more.
 which 0 ours $so bash -c "'$NBDKIT' -P '$tmp/pid' -U '$tmp/sock' file \
   '$tmp/out.img' && sleep 0.5 && kill \"\$(cat '$tmp/pid')\""
