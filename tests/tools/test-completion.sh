@@ -64,6 +64,8 @@ as_before ()
 
 gives 'nbdkit file cache=\e*' 'nbdkit file cache=default none preserve'
 gives 'nbdkit file cache=n\t' 'nbdkit file cache=none'
+gives 'nbdkit -r windowed-file cach\t=p\t' \
+  'nbdkit -r windowed-file cache=preserve'
 gives 'nbdkit file disk.img cache=p\t' 'nbdkit file disk.img cache=preserve'
 gives 'nbdkit -r -U - file cach\t=p\t' 'nbdkit -r -U - file cache=preserve'
 gives 'nbdkit -p 10809 --filter cow file cach\t=p\t' \
