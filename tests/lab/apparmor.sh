@@ -83,8 +83,3 @@ cp "$source" /var/tmp/outside.img
 confined /var/tmp/outside.img cache=none
 row refused 'an image elsewhere' is_refused
 end_server
-
-sed "\\|/usr/local/lib|d" "$profile" >"$tmp/profile"
-apparmor_parser --replace --skip-cache "$tmp/profile"
-confined dir=/srv/nbd cache=none
-row refused 'a plugin in /usr/local, without its line' [ $status != 0 ]
