@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 
-VERSION = "1.0.0"
+VERSION = "(not installed)"  # "make install" writes the version here
 
 # Characters for which is_printable() of plugins/file/escape.c returns false,
 # bytes that are not UTF-8, and the backslash.

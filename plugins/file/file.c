@@ -17,6 +17,7 @@
 #include "eviction/throttle.h"
 #include "options.h"
 #include "stats.h"
+#include "version.h"
 #include "zero.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
@@ -38,6 +39,7 @@ file_unload (void)
 static int
 file_config_complete (void)
 {
+  nbdkit_debug ("nbdkit-windowed-file %s", VERSION_WITH_COMMIT);
   if (options_check () == -1)
     return -1;
   throttle_set_limit (options.cache_limit);
@@ -220,7 +222,7 @@ file_cache (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 static struct nbdkit_plugin plugin = {
   .name = "file",
   .longname = "nbdkit file plugin, windowed",
-  .version = PACKAGE_VERSION,
+  .version = VERSION_WITH_COMMIT,
   .description = "Serves files and block devices, keeping them out of the "
                  "page cache with cache=none.",
   .unload = file_unload,

@@ -31,6 +31,7 @@
 #include "escape.h"
 #include "options.h"
 #include "stats.h"
+#include "version.h"
 #include "eviction/util.h"
 
 /* The beginning of a file shows that it may be replaced. */
@@ -157,7 +158,7 @@ write_and_close (FILE *out)
 
   setvbuf (out, buffer, _IOLBF, sizeof buffer); /* for write_line */
   fprintf (out, HEAD ", \"version\": \"%s\", \"cache\": \"%s\", \"disks\": [",
-           PACKAGE_VERSION, cache_mode_name (options.cache));
+           VERSION_WITH_COMMIT, cache_mode_name (options.cache));
   for (s = all; s; s = s->next) {
     fputs (s == all ? "\n" : ",\n", out);
     write_disk (out, s);

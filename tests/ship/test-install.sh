@@ -11,6 +11,8 @@
 need make python3
 
 root=$tmp/root
+version=$(sed -n 's/^#define PACKAGE_VERSION "\(.*\)"/\1/p' \
+  "$builddir/../config.h")
 
 # in_build TARGET
 in_build ()
@@ -58,6 +60,8 @@ for tool in cachewatch verify-cache; do
   "$program" --help >"$tmp/out" || fail "$program --help"
   grep -q "^usage: nbdkit-$tool" "$tmp/out" ||
     fail "it has another name: $(head -n 1 "$tmp/out")"
+  [ "$("$program" --version)" = "nbdkit-$tool $version" ] ||
+    fail "it has another version: $("$program" --version)"
 done
 "$(installed '*/bin/nbdkit-cachewatch')" --once --json "$tmp/disk" >/dev/null ||
   fail 'nbdkit-cachewatch does not run'

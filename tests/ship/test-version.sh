@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# nbdkit reports the plugin's version, and everything that is shipped has the
-# same one.  No command of the documents has a version in it, which would age.
+# nbdkit reports the plugin's version and commit, and everything that is shipped
+# has the same version.  No command of the documents has a version in it, which
+# would age.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -20,16 +21,44 @@ says ()
   grep -qFx -- "$2" "$tmp/out" || fail "$1: not a line: $2"
 }
 
-says "--version" "file $version" "$NBDKIT" file --version
-says "--dump-plugin" "version=$version" "$NBDKIT" file --dump-plugin
+commit=$("$NBDKIT" file --version | sed -n 's/^file //p')
+[[ $commit =~ ^$version(-([0-9]+-)?g[0-9a-f]+(-dirty)?)?$ ]] ||
+  fail "--version: $commit"
+says "--dump-plugin" "version=$commit" "$NBDKIT" file --dump-plugin
+"$NBDKIT" -v -U - file "$top/NEWS" --run true 2>"$tmp/log"
+grep -q "debug: nbdkit-windowed-file $commit$" "$tmp/log" ||
+  fail 'the log lacks the version'
+
+# prints WHAT VERSION: the script does, of version 7.8.9.
+prints ()
+{
+  says "version.sh, $1" "$2" sh "$tmp/tree/packaging/version.sh" 7.8.9
+}
+mkdir -p "$tmp/tree/packaging"
+cp "$top/packaging/version.sh" "$tmp/tree/packaging"
+prints 'no git' 7.8.9
+if command -v git >/dev/null; then
+  in_tree=(git -C "$tmp/tree" -c user.name=test -c user.email=test@localhost)
+  "${in_tree[@]}" init -q
+  "${in_tree[@]}" add packaging
+  "${in_tree[@]}" commit -qm first
+  hash=$("${in_tree[@]}" rev-parse --short=7 HEAD)
+  prints 'no tag' "7.8.9-g$hash"
+  echo >>"$tmp/tree/packaging/version.sh"
+  prints 'changed' "7.8.9-g$hash-dirty"
+  "${in_tree[@]}" checkout -q packaging
+  "${in_tree[@]}" tag v7.8.9
+  prints 'tagged' 7.8.9
+fi
+echo 7.8.9-g1234567 >"$tmp/tree/.tarball-version"
+prints 'tarball' 7.8.9-g1234567
+
 says "debian/changelog" "nbdkit-windowed-file ($version)" \
   sed '1 s/).*/)/; q' "$top/debian/changelog"
 says "NEWS" "$version" sed -n 's/^\([0-9][^ ]*\).*/\1/p; /^[0-9]/q' "$top/NEWS"
-says "the spec" "$version" \
-  sed -n 's/^Version: *//p' "$top/packaging/nbdkit-windowed-file.spec"
-# Without Python, which a build of the package does not need.
-says "tools/arguments.py" "$version" \
-  sed -n 's/^VERSION = "\(.*\)"/\1/p' "$top/tools/arguments.py"
+says "the changelog of the spec" "$version-1" \
+  sed -n '/^%changelog/,/^-/ s/^\*.* - //p' \
+  "$top/packaging/nbdkit-windowed-file.spec.in"
 # The images of the examples.  The tests of the examples read the names there.
 tags ()
 {
