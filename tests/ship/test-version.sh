@@ -53,7 +53,7 @@ fi
 echo 7.8.9-g1234567 >"$tmp/tree/.tarball-version"
 prints 'tarball' 7.8.9-g1234567
 
-says "debian/changelog" "nbdkit-windowed-file ($version)" \
+says "debian/changelog" "nbdkit-windowed-file ($version-1)" \
   sed '1 s/).*/)/; q' "$top/debian/changelog"
 says "NEWS" "$version" sed -n 's/^\([0-9][^ ]*\).*/\1/p; /^[0-9]/q' "$top/NEWS"
 says "the changelog of the spec" "$version-1" \
