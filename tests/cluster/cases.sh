@@ -245,8 +245,11 @@ case_job ()
 
 case_killed ()
 {
+  local server
+
   begin_in_the_middle
-  pkill -KILL -f '^[^ ]*nbdkit .*/middle[.]' || tell "FAIL: $case: no server"
+  server=$(pgrep -f '^[^ ]*nbdkit .*/middle[.]') || server=
+  kill -KILL "$server" || tell "FAIL: $case: no server"
   end_job convert-disks
   check 'all are done, and one was tried again' \
     job_is 'done: 0,1 failed:  tries: 1'
