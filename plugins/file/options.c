@@ -202,14 +202,17 @@ set_cache (const struct parameter *p, const char *value)
 static int
 set_reduce_memory_pressure (const struct parameter *p, const char *value)
 {
-  /* What nbdkit_parse_bool takes, but that logs an error of its own. */
+  /* The words for false, then for true, of nbdkit_parse_bool.  That function
+   * logs an error of its own.
+   */
   static const char *const words[] = { "0", "false", "f", "no",  "n", "off",
                                        "1", "true",  "t", "yes", "y", "on" };
+  const unsigned nr = sizeof words / sizeof words[0];
   unsigned i;
 
-  for (i = 0; i < 12; i++)
+  for (i = 0; i < nr; i++)
     if (strcasecmp (value, words[i]) == 0)
-      return set_cache_mode (p, value, i < 6 ? CACHE_DEFAULT : CACHE_NONE);
+      return set_cache_mode (p, value, i < nr / 2 ? CACHE_DEFAULT : CACHE_NONE);
   nbdkit_error ("%s=%s: use true or false", p->key, value);
   return -1;
 }
@@ -338,7 +341,7 @@ unmet (enum needs needs)
       return NULL;
     return strcmp (options.cache_key, "cache") == 0
              ? "with cache=default; add cache=none or leave it out"
-             : "with reduce-memory-pressure=false; say true or leave it out";
+             : "with reduce-memory-pressure=false; use true or leave it out";
   case DIRECTORY:
     return options_serve_directory () ? NULL : "without dir= or dirfd=";
   case STATS:
