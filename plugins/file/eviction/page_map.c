@@ -113,14 +113,19 @@ page_map_next (const struct page_map *m, uint64_t nr)
   return next;
 }
 
-/* Whether eight pages from a multiple of eight on are in the state "none". */
-static bool
-eight_none (const struct cell *c, unsigned page)
+/* Skip pages in the state "none", by eight.  Returns "page" or one behind it.
+ */
+static inline unsigned
+skip_none (const struct cell *c, unsigned page)
 {
-  uint64_t bytes;
+  uint64_t eight;
 
-  memcpy (&bytes, c->page + (page & ~7u), sizeof bytes);
-  return (page & 7) == 0 && bytes == 0;
+  for (; page % 8 == 0 && page < CELL_PAGES; page += 8) {
+    memcpy (&eight, c->page + page, sizeof eight);
+    if (eight)
+      break;
+  }
+  return page;
 }
 
 unsigned
@@ -128,13 +133,13 @@ cell_run (const struct cell *c, unsigned *page, uint8_t mask, uint8_t value,
           bool none)
 {
 #define MATCHES(i) ((c->page[i] & mask) == value || (none && c->page[i] == 0))
-  unsigned i = *page;
+  unsigned i = none ? *page : skip_none (c, *page);
 
   while (i < CELL_PAGES && !MATCHES (i))
-    i += !none && eight_none (c, i) ? 8 : 1;
+    i = none ? i + 1 : skip_none (c, i + 1);
   *page = i;
   while (i < CELL_PAGES && MATCHES (i))
-    i += none && eight_none (c, i) ? 8 : 1;
+    i = none ? skip_none (c, i + 1) : i + 1;
   return i - *page;
 #undef MATCHES
 }
