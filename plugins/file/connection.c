@@ -63,6 +63,8 @@ static void
 release (struct connection *c)
 {
   close (c->fd);
+  if (c->fua_fd >= 0)
+    close (c->fua_fd);
   direct_close (&c->direct);
   if (c->disk)
     disk_put (c->disk);
@@ -84,6 +86,7 @@ connection_new (const struct exported *e)
   }
   c->stats = stats_of (e->path);
   c->fd = e->fd;
+  c->fua_fd = -1;
   c->writable = e->writable;
   c->disk = disk_get (e);
   if (c->disk == NULL || check_preserve (c) == -1) {
@@ -196,14 +199,23 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
 
 /* ---- requests that change the disk ---- */
 
+/* A description of its own reports each error of the file since it was opened.
+ * It is used again, by one request at a time, until the first error: opening
+ * one for each request cost 5 % of random 4K writes (Linux 6.18, ext4).
+ */
 void
 connection_change_begins (struct connection *c, struct change *change, bool fua)
 {
   atomic_store (&c->disk->changed, true);
   change->begun = errors_now (&c->disk->errors);
   change->fua = fua;
-  change->fua_fd = fua && !c->disk->errors.per_handle ? reopen (c->fd, O_RDONLY)
-                                                      : -1;
+  change->fua_fd = -1;
+  if (!fua || c->disk->errors.per_handle)
+    return;
+  if (change->begun == 0)
+    change->fua_fd = atomic_exchange (&c->fua_fd, -1);
+  if (change->fua_fd == -1)
+    change->fua_fd = reopen (c->fd, O_RDONLY);
 }
 
 static int
@@ -232,6 +244,8 @@ connection_change_ends (struct connection *c, struct change *change, int r)
   if (change->fua && r == 0)
     r = sync_fua (c, change);
   err = errno;
+  if (change->fua_fd >= 0 && r == 0)
+    change->fua_fd = atomic_exchange (&c->fua_fd, change->fua_fd);
   if (change->fua_fd >= 0)
     close (change->fua_fd);
   errors_change_ends (&c->disk->errors, &c->errors, change->begun);

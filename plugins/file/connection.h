@@ -48,6 +48,7 @@ struct connection {
   struct stats *stats;  /* of that name, has its own atomics; NULL = none */
   struct disk *disk;    /* holds one reference */
   struct direct direct; /* opened when first needed */
+  atomic_int fua_fd;    /* a description for the next request with FUA, or -1 */
   struct errors_client errors; /* reported to this connection */
   _Atomic uint64_t read_at;    /* the second in which it read last */
   /* Regions that were read last, numbered from 1; and how many there were. */
@@ -101,7 +102,7 @@ int connection_flush (struct connection *c);
 struct change {
   errors_mark begun; /* errors recorded before the change */
   bool fua;
-  int fua_fd; /* opened for this request's sync alone, or -1 */
+  int fua_fd; /* a description for this request's sync alone, or -1 */
 };
 
 /* Call these before and after each request that changes the disk, before the

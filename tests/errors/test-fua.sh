@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # FUA writes and zeroes, and flushes, sync the file, and an ordinary write does
-# not.  A FUA request uses a descriptor that is opened for it and closed after
-# it.
+# not.  FUA requests sync a description of their own, which is opened once and
+# which no flush syncs: each report of an error there is of their writes.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -33,18 +33,23 @@ saw ()
   grep -qE "$1" "$tmp/calls"
 }
 
-# synced_alone WHAT: one descriptor was opened, and synced.
+# opened: the descriptor that was opened.
+opened ()
+{
+  sed -n 's/.*open.*"\/proc\/self\/fd\/.* = \([0-9]*\)$/\1/p' "$tmp/calls"
+}
+
+# synced_alone WHAT: the descriptor was synced that the first such request has
+# opened.
 synced_alone ()
 {
-  local fd
-
-  fd=$(sed -n 's/.*open.*"\/proc\/self\/fd\/.* = \([0-9]*\)$/\1/p' \
-    "$tmp/calls")
+  : "${fd:=$(opened)}"
   [ -n "$fd" ] || fail "$cache, $1: opened no descriptor"
   saw "fdatasync\\(${fd}[) ]" || fail "$cache, $1: did not sync $fd"
 }
 
 for cache in default none; do
+  fd=
   start_nbdkit file "$tmp/disk" "cache=$cache"
   client_start "$uri"
 
@@ -53,6 +58,8 @@ for cache in default none; do
     # shellcheck disable=SC2086
     traced write $request fua
     synced_alone 'write with FUA'
+    [ "$request" = '0 4096' ] || [ -z "$(opened)" ] ||
+      fail "$cache: opened another descriptor"
 
     # shellcheck disable=SC2086
     traced write $request
@@ -62,6 +69,7 @@ for cache in default none; do
 
   traced flush
   saw 'fdatasync|fsync' || fail "$cache, flush: did not sync"
+  ! saw "fdatasync\\(${fd}[) ]" || fail "$cache, flush: synced $fd"
 
   traced zero 1M 1M fua
   synced_alone 'zero with FUA'
