@@ -336,7 +336,12 @@ random_leave (void)
   }
   c = m.window[nr].cells[model.gone++];
   k = c->nr - model.base / cell_size (&m);
-  window_leave (&m, nr, c, failed);
+  i = random () % (CELL_PAGES + 1);
+  window_leave (&m, nr, c, 0, i, failed);
+  for (; i < CELL_PAGES; i++)
+    assert_int_equal (c->page[i] & IN_WINDOW, model.window[k * CELL_PAGES + i]);
+  window_leave (&m, nr, c, random () % CELL_PAGES, CELL_PAGES, failed);
+  window_leave (&m, nr, c, 0, CELL_PAGES, failed);
   cell_put (&m, c);
   model.has[nr][k] = false;
   for (i = k * CELL_PAGES; i < (k + 1) * CELL_PAGES; i++)
@@ -406,19 +411,6 @@ random_unlist (void)
     return;
   model.read[k].at = 0;
   cell_unlist (&m, c);
-}
-
-/* The evictor begins or ends to drop pages of a cell. */
-static void
-random_drop (void)
-{
-  struct cell *c = cell_find (&m,
-                              model.base / cell_size (&m) + random () % CELLS);
-
-  if (c && c->dropping)
-    c->dropping = 0;
-  else if (c)
-    c->dropping = random () % 2 ? WHOLE_CELL : 1 + random () % m.nr_windows;
 }
 
 /* ---- comparing ---- */
@@ -517,18 +509,9 @@ compare_answers (void)
 {
   const uint64_t size = m.page_size;
   uint64_t offset, length, known, i, end;
-  bool dropping = false;
 
   pick (&offset, &length);
   end = (offset + length - 1) / size;
-  for (i = offset / size; i <= end; i++) {
-    const struct cell *c = cell_find (&m, (model.base / size + i) / CELL_PAGES);
-
-    dropping |= c && c->dropping &&
-                (c->dropping == WHOLE_CELL || c->dropping == model.window[i]);
-  }
-  assert_int_equal (page_map_is_dropping (&m, model.base + offset, length),
-                    dropping);
   known = length;
   assert_int_equal (page_map_is_newer (&m, model.base + offset, &known),
                     is_newer (offset / size));
@@ -571,7 +554,7 @@ history (uint64_t page_size, unsigned windows, bool at_the_end)
   static void (*const steps[]) (void) = {
     random_add,  random_add,    random_add,      random_add,   random_add,
     random_seal, random_leave,  random_leave,    random_leave, random_read,
-    random_runs, random_unlist, random_replaced, random_drop,  random_credit
+    random_runs, random_unlist, random_replaced, random_credit
   };
   unsigned step;
 

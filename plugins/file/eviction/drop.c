@@ -1,7 +1,7 @@
 /* Dropping: how pages leave the page cache.
  *
- * A drop releases the lock, and marks what it drops: a request that wants to
- * write to these pages waits.  Otherwise a page that is written and fails at
+ * A drop releases the lock, and a request that wants to write to the pages that
+ * are being dropped waits.  Otherwise a page that is written and fails at
  * once would be dropped with the others: four of four runs of 4K writes with
  * flushes, to a disk that refuses the writes, read old data (Linux 6.18).
  *
@@ -25,10 +25,28 @@
  */
 #define MOST_RUNS 16
 
+/* In the list of drops in progress while the lock is released. */
 struct drop {
+  LIST_ENTRY (drop) next;
   struct extent runs[MOST_RUNS];
   unsigned nr;
 };
+
+bool
+drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
+                            uint64_t length)
+{
+  const struct drop *d;
+  unsigned i;
+
+  lock_assert (&ev->lock);
+  LIST_FOREACH (d, &ev->drops, next)
+    for (i = 0; i < d->nr; i++)
+      if (offset < d->runs[i].offset + d->runs[i].length &&
+          d->runs[i].offset < offset + length)
+        return true;
+  return false;
+}
 
 /* Add a range, which follows all others. */
 static void
@@ -73,15 +91,18 @@ add_cell (const struct evictor *ev, struct drop *d, const struct cell *c,
 
 /* Drop the ranges.  Releases the lock. */
 static void
-drop_ranges_locked (struct evictor *ev, const struct drop *d)
+drop_ranges_locked (struct evictor *ev, struct drop *d)
 {
   unsigned i;
 
   lock_assert (&ev->lock);
+  LIST_INSERT_HEAD (&ev->drops, d, next);
   evictor_unlock (ev);
   for (i = 0; i < d->nr; i++)
     pagecache_drop (ev->config.fd, d->runs[i].offset, d->runs[i].length);
   lock_take (&ev->lock);
+  LIST_REMOVE (d, next);
+  pthread_cond_broadcast (&ev->changed);
 }
 
 /* A drop of pages that another process maps has no effect, but drains the page
@@ -97,7 +118,7 @@ drop_ranges_locked (struct evictor *ev, const struct drop *d)
  * With preserve all drops are made, as there is no sweep.  Releases the lock.
  */
 static void
-try_ranges_locked (struct evictor *ev, const struct drop *d, bool all)
+try_ranges_locked (struct evictor *ev, struct drop *d, bool all)
 {
   const uint64_t began = nanoseconds_now ();
   const struct extent *first = &d->runs[0];
@@ -134,7 +155,8 @@ is_unknown (const struct evictor *ev, const struct cell *c)
 /* ---- windows ---- */
 
 /* Whether a window is the last one that has pages in the cell.  If a reader
- * uses the cell, too, the rest is dropped when it is through.
+ * uses the cell, too, the rest is dropped when it is through.  A write without
+ * a cell may have pages anywhere, and is the one to report their errors.
  */
 static bool
 is_last (const struct evictor *ev, const struct cell *c, unsigned nr)
@@ -144,7 +166,7 @@ is_last (const struct evictor *ev, const struct cell *c, unsigned nr)
   for (i = 1; i <= ev->map.nr_windows; i++)
     if (i != nr && c->in[i] > 0)
       return false;
-  return !c->listed && !is_unknown (ev, c);
+  return !c->listed && !is_unknown (ev, c) && ev->unmapped == 0;
 }
 
 /* With preserve, keep a cell in the list of reads whose pages are still
@@ -178,39 +200,29 @@ drop_window_locked (struct evictor *ev, unsigned nr)
 {
   struct window *w = &ev->map.window[nr];
   struct cursor *at = &w->dropped;
-  unsigned i = at->cell;
   struct drop d = { .nr = 0 };
+  unsigned i = at->cell;
 
   lock_assert (&ev->lock);
-  for (; at->cell < w->nr_cells && !is_full (&d); at->cell++, at->page = 0) {
+  while (at->cell < w->nr_cells && !is_full (&d)) {
     struct cell *c = w->cells[at->cell];
+    const unsigned from = at->page;
 
-    if (c->dropping == 0)
-      c->dropping = is_last (ev, c, nr) ? WHOLE_CELL : nr;
-    else if (at->page == 0) /* by a reader, which will be done soon */
-      break;
-    if (c->in[nr] > 0)
-      add_cell (ev, &d, c, &at->page, CELL_PAGES, nr,
-                c->dropping == WHOLE_CELL);
+    if (c->in[nr] > 0) {
+      add_cell (ev, &d, c, &at->page, CELL_PAGES, nr, is_last (ev, c, nr));
+      window_leave (&ev->map, nr, c, from, at->page, false);
+    }
     if (is_full (&d) && at->page < CELL_PAGES)
       break;
-  }
-  if (at->cell == i && d.nr == 0 && i < w->nr_cells) {
-    lock_wait (&ev->lock, &ev->changed);
-    return true;
+    at->cell++;
+    at->page = 0;
   }
   try_ranges_locked (ev, &d, false);
   for (; i < at->cell; i++) {
-    struct cell *c = w->cells[i];
-    const bool whole = c->dropping == WHOLE_CELL;
-
-    window_leave (&ev->map, nr, c, false);
-    c->dropping = 0;
-    if (whole)
-      list_leftovers_locked (ev, c);
-    cell_put (&ev->map, c);
+    if (is_last (ev, w->cells[i], nr))
+      list_leftovers_locked (ev, w->cells[i]);
+    cell_put (&ev->map, w->cells[i]);
   }
-  pthread_cond_broadcast (&ev->changed);
   return at->cell < w->nr_cells;
 }
 
@@ -257,23 +269,20 @@ drop_reads_due_locked (const struct evictor *ev, unsigned times)
 }
 
 /* Add the readahead behind a cell that no read has reached: up to the next cell
- * of the map.  Only one such range is dropped at a time.  Returns true if it
- * was added: the caller resets ev->dropping.
+ * of the map.
  */
-static bool
-add_readahead (struct evictor *ev, struct drop *d, const struct cell *c)
+static void
+add_readahead (const struct evictor *ev, struct drop *d, const struct cell *c)
 {
   const uint64_t size = cell_size (&ev->map), begin = (c->nr + 1) * size;
   uint64_t end = begin;
 
-  if (ev->dropping.length > 0 || ev->config.preserve || is_full (d))
-    return false;
+  if (ev->config.preserve || is_full (d))
+    return;
   while (end < begin + 2 * ev->config.read_ahead &&
          cell_find (&ev->map, end / size) == NULL)
     end += size;
-  ev->dropping = (struct extent){ begin, end - begin };
   add_range (d, begin, end);
-  return end > begin;
 }
 
 /* Whether no read will come that uses the readahead in the cell: all of it was
@@ -294,23 +303,29 @@ drop_reads_locked (struct evictor *ev, bool all)
   const bool many = all || has_many_reads (ev, 1);
   struct drop d = { .nr = 0 };
   const struct cell *next;
-  bool whole, ahead = false;
   unsigned page = 0, end;
   struct cell *c;
+  bool whole;
 
   lock_assert (&ev->lock);
   TAILQ_FOREACH_REVERSE (c, &ev->map.reads, cells, reads)
   {
-    if (c->dropping == 0 && (many || c->read_bytes > 0))
+    if (many || c->read_bytes > 0)
       break;
   }
-  if (c == NULL)
+  if (c == NULL || ev->unmapped > 0)
     return false;
   whole = many || is_through (ev, c);
   end = whole ? CELL_PAGES : c->read_end / ev->map.page_size;
   c->refs++;
-  c->dropping = WHOLE_CELL;
   counters_add (ev->config.counters, STATS_EVICTED_BYTES, c->read_bytes);
+  /* First: a read that comes during the drop counts again. */
+  if (whole)
+    cell_unlist (&ev->map, c);
+  else {
+    ev->map.read_bytes -= c->read_bytes;
+    c->read_bytes = 0;
+  }
   do {
     d.nr = 0;
     if (is_unknown (ev, c))
@@ -319,22 +334,12 @@ drop_reads_locked (struct evictor *ev, bool all)
       add_cell (ev, &d, c, &page, end, 0, true);
     next = cell_find (&ev->map, c->nr + 1);
     if (whole && page >= end && !(next && next->listed))
-      ahead = add_readahead (ev, &d, c);
+      add_readahead (ev, &d, c);
     try_ranges_locked (ev, &d, all);
   } while (page < end);
-  if (ahead)
-    ev->dropping.length = 0;
-  c->dropping = 0;
-  if (whole) {
-    cell_unlist (&ev->map, c);
+  if (whole)
     list_leftovers_locked (ev, c);
-  }
-  else {
-    ev->map.read_bytes -= c->read_bytes;
-    c->read_bytes = 0;
-  }
   cell_put (&ev->map, c);
-  pthread_cond_broadcast (&ev->changed);
   return true;
 }
 
@@ -342,12 +347,12 @@ drop_reads_locked (struct evictor *ev, bool all)
 
 /* Bytes.  A piece takes 1 or 2 ms if all of it is resident in single pages, and
  * almost no time if no page is resident.  After a quick piece the next one is
- * twice as long, up to MOST_PIECE, or in files above 8 TiB, to the size divided
+ * twice as long, up to MOST_PIECE, or in files above 2 TiB, to the size divided
  * by MOST_PIECES.  The first piece is short because writers to a piece wait
  * until it is swept.
  */
 #define PIECE (UINT64_C (8) << 20)
-#define MOST_PIECE (UINT64_C (1) << 30)
+#define MOST_PIECE (UINT64_C (256) << 20)
 #define MOST_PIECES 8192
 #define QUICK_NS 200000
 
@@ -387,8 +392,6 @@ sweep_cell (const struct evictor *ev, struct drop *d, uint64_t offset,
     next = cell_find (&ev->map, nr + 1);
     return (nr + 1 + (next && next->listed ? 0 : ahead)) * size;
   }
-  if (c->dropping)
-    return (nr + 1) * size;
   add_cell (ev, d, c, &page, CELL_PAGES, 0, true);
   return nr * size + page * ev->map.page_size;
 }
@@ -401,21 +404,14 @@ drop_sweep_locked (struct evictor *ev, bool all)
   uint64_t end, at = ev->sweep_at;
 
   lock_assert (&ev->lock);
-  if (at == UINT64_MAX || ev->dropping.length > 0 || ev->unmapped > 0)
+  if (at == UINT64_MAX || ev->unmapped > 0)
     return false;
   end = ((at + ev->sweep_most) / size + 1) * size;
   if (end > ev->high)
     end = ev->high;
   while (at < end && !is_full (&d))
     at = sweep_cell (ev, &d, at, end, all);
-  if (d.nr > 0) {
-    ev->dropping.offset = d.runs[0].offset;
-    ev->dropping.length = d.runs[d.nr - 1].offset + d.runs[d.nr - 1].length -
-                          d.runs[0].offset;
-    drop_ranges_locked (ev, &d);
-    ev->dropping.length = 0;
-    pthread_cond_broadcast (&ev->changed);
-  }
+  drop_ranges_locked (ev, &d);
   ev->sweep_at = at < ev->high ? at : UINT64_MAX;
   if (ev->sweep_at == UINT64_MAX) {
     ev->swept = true;

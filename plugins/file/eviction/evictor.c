@@ -58,7 +58,7 @@ evictor_free (struct evictor *ev)
     pthread_join (ev->thread, NULL);
   }
   page_map_free (&ev->map);
-  throttle_free (&ev->throttle);
+  throttle_set_busy (&ev->throttle, false);
   pthread_cond_destroy (&ev->woken);
   pthread_cond_destroy (&ev->changed);
   lock_destroy (&ev->lock);
@@ -331,38 +331,22 @@ evictor_seal_locked (struct evictor *ev)
   return true;
 }
 
-/* Get a write slot and "bytes" of credit.  Releases the lock while it waits.
- * Returns false without memory.
- */
-static bool
+/* Get a write slot and "bytes" of credit.  Releases the lock while it waits. */
+static void
 get_credit_locked (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = counters_now (ev->config.counters);
   struct throttle *t = &ev->throttle;
   bool waited = throttle_pace (t, &ev->lock, bytes);
-  bool granted = throttle_try (t, bytes);
 
   lock_assert (&ev->lock);
-  if (!granted) {
+  if (!throttle_try (t, bytes)) {
     waited = true;
     evictor_wake_locked (ev);
-    granted = throttle_wait (t, &ev->lock, bytes);
+    throttle_wait (t, &ev->lock, bytes);
   }
   if (waited)
     counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
-  return granted;
-}
-
-/* Whether pages of the range are being dropped. */
-static bool
-is_dropping_locked (const struct evictor *ev, uint64_t offset, uint64_t length)
-{
-  const struct extent *d = &ev->dropping;
-
-  lock_assert (&ev->lock);
-  return (d->length > 0 && offset < d->offset + d->length &&
-          d->offset < offset + length) ||
-         page_map_is_dropping (&ev->map, offset, length);
 }
 
 /* Add the range to the filling window, and pin it.  Returns false without
@@ -417,16 +401,15 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   if (!atomic_load (&ev->has_witness))
     open_witness (ev);
   lock_take (&ev->lock);
-  touch_locked (ev, offset, length, 0);
   added = thread_use_locked (ev) == 0;
   if (added) {
     w->credit = ((offset + length + page - 1) / page - offset / page) * page;
-    added = get_credit_locked (ev, w->credit);
-    w->credit = added ? w->credit : 0;
+    get_credit_locked (ev, w->credit);
   }
-  while (is_dropping_locked (ev, offset, length) ||
+  while (drop_is_in_progress_locked (ev, offset, length) ||
          (added && !page_map_has_room (&ev->map)))
     lock_wait (&ev->lock, &ev->changed);
+  touch_locked (ev, offset, length, 0);
   if (added && !add_locked (ev, w)) {
     throttle_return (&ev->throttle, w->credit);
     added = false;

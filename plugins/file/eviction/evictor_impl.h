@@ -36,13 +36,14 @@ struct evictor {
 
   struct page_map map;
   struct throttle throttle;
-  struct flight flight;  /* used by the thread alone, as is failed_at: */
-  errors_mark failed_at; /* when a call of the evictor failed last */
+  struct flight flight;     /* used by the thread alone, as are these: */
+  errors_mark failed_at;    /* when a call of the evictor failed last */
+  errors_mark settle_until; /* an error that the witness has reported has not
+                             * been recorded before this mark */
 
-  /* A range that is being dropped and may be in no cell; length 0 = none. */
-  struct extent dropping;
-  pthread_cond_t changed; /* a drop or a look has ended */
-  unsigned unmapped;      /* writes in progress that had no memory */
+  LIST_HEAD (drops, drop) drops; /* in progress */
+  pthread_cond_t changed;        /* a drop or a look has ended */
+  unsigned unmapped;             /* writes in progress that had no memory */
 
   /* What requests and their readahead may have brought in since the disk was
    * emptied: [low, high).  Nothing else is counted or swept.
@@ -124,6 +125,10 @@ bool writeback_finish_locked (struct evictor *ev);
 void writeback_retry_locked (struct evictor *ev);
 
 /* ---- drop.c ---- */
+
+/* Whether pages of the range are being dropped. */
+bool drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
+                                 uint64_t length);
 
 /* Drop the next pages of a window, or all of it if they are few.  Returns false
  * at its end.

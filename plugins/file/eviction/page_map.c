@@ -133,10 +133,11 @@ cell_run (const struct cell *c, unsigned *page, uint8_t mask, uint8_t value,
           bool none)
 {
 #define MATCHES(i) ((c->page[i] & mask) == value || (none && c->page[i] == 0))
-  unsigned i = none ? *page : skip_none (c, *page);
+  const bool any = none || value == 0;
+  unsigned i = any ? *page : skip_none (c, *page);
 
   while (i < CELL_PAGES && !MATCHES (i))
-    i = none ? i + 1 : skip_none (c, i + 1);
+    i = any ? i + 1 : skip_none (c, i + 1);
   *page = i;
   while (i < CELL_PAGES && MATCHES (i))
     i = none ? skip_none (c, i + 1) : i + 1;
@@ -379,21 +380,21 @@ window_run (const struct page_map *m, unsigned nr, struct cursor *at,
 }
 
 void
-window_leave (struct page_map *m, unsigned nr, struct cell *c, bool failed)
+window_leave (struct page_map *m, unsigned nr, struct cell *c, unsigned page,
+              unsigned end, bool failed)
 {
-  unsigned i = 0, pages;
+  unsigned pages;
 
-  while (c->in[nr] > 0) {
-    pages = cell_run (c, &i, IN_WINDOW, nr, false);
-    for (; pages > 0; pages--, i++) {
+  while (c->in[nr] > 0 && (pages = cell_run (c, &page, IN_WINDOW, nr, false)) &&
+         page < end)
+    for (; pages > 0 && page < end; pages--, page++) {
       if (failed)
-        set_failed (m, c, i, true);
-      c->page[i] &= ~IN_WINDOW;
-      c->used -= !(c->page[i] & FAILED);
+        set_failed (m, c, page, true);
+      c->page[page] &= ~IN_WINDOW;
+      c->used -= !(c->page[page] & FAILED);
       c->in[nr]--;
       m->window[nr].pages--;
     }
-  }
 }
 
 size_t
@@ -458,27 +459,4 @@ page_map_is_newer (const struct page_map *m, uint64_t offset, uint64_t *length)
   }
   *length = (at < end ? at : end) - offset;
   return newer;
-}
-
-bool
-page_map_is_dropping (const struct page_map *m, uint64_t offset,
-                      uint64_t length)
-{
-  const uint64_t last = last_cell (m, offset, length);
-  unsigned page, end;
-  uint64_t nr;
-
-  for (nr = first_cell (m, offset); nr <= last; nr++) {
-    const struct cell *c = cell_find (m, nr);
-
-    if (c == NULL || c->dropping == 0)
-      continue;
-    if (c->dropping == WHOLE_CELL)
-      return true;
-    pages_in_cell (m, nr, offset, length, false, &page, &end);
-    for (; page < end; page++)
-      if ((c->page[page] & IN_WINDOW) == c->dropping)
-        return true;
-  }
-  return false;
 }

@@ -60,17 +60,14 @@ struct cell {
   uint16_t used;            /* pages in a window or failed */
   uint16_t failed;          /* of these */
   uint16_t in[MOST_WINDOWS + 1]; /* pages in each window */
-  uint8_t dropping; /* a window whose pages are being dropped, or WHOLE_CELL */
-  bool listed;      /* requests have read it */
-  uint8_t looked;   /* whether others' pages are known (cache=preserve) */
+  bool listed;                   /* requests have read it */
+  uint8_t looked; /* whether others' pages are known (cache=preserve) */
   /* If listed: */
   uint32_t read_end;   /* bytes from its start to the end of all reads */
   uint64_t read_bytes; /* read since its pages were dropped */
   uint64_t read_at;    /* in seconds */
   uint8_t page[CELL_PAGES];
 };
-
-#define WHOLE_CELL 0xff
 
 enum { NOT_LOOKED, LOOKING, LOOKED };
 
@@ -213,11 +210,11 @@ void page_map_replaced (struct page_map *m, uint64_t offset, uint64_t length);
 bool window_run (const struct page_map *m, unsigned nr, struct cursor *at,
                  uint64_t most, struct extent *run);
 
-/* The pages of a window in the cell are written (failed = false) or may have
- * failed.
+/* The pages of a window among [page, end) of the cell leave the window: they
+ * are written (failed = false) or may have failed.
  */
 void window_leave (struct page_map *m, unsigned nr, struct cell *c,
-                   bool failed);
+                   unsigned page, unsigned end, bool failed);
 
 /* Store the failed ranges, up to "most" and up to "most_bytes", in "ranges".
  * Returns their number.
@@ -236,9 +233,5 @@ void page_map_free_oldest (struct page_map *m);
  */
 bool page_map_is_newer (const struct page_map *m, uint64_t offset,
                         uint64_t *length);
-
-/* Whether pages of the range are being dropped. */
-bool page_map_is_dropping (const struct page_map *m, uint64_t offset,
-                           uint64_t length);
 
 #endif /* FILE_PAGE_MAP_H */

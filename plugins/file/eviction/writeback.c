@@ -270,55 +270,34 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
   return true;
 }
 
-/* Return true if no page of a window has to be written, and the kernel has
- * reported no writeback error to the evictor since the window began: then it
- * needs no sync.  An error that was recorded in that time is not of its pages:
- * a flush failed, for example because the file system has no fsync.  Releases
- * the lock.
+/* Return true if it is certain that no page of the file has to be written: then
+ * it needs no sync.  An error that was recorded since the oldest window began
+ * is not of its pages: a flush failed, for example because the file system has
+ * no fsync.
  */
 static bool
-is_clean_locked (struct evictor *ev, unsigned nr)
+is_clean (const struct evictor *ev, errors_mark since)
 {
-  const struct pagecache *pages = ev->config.pages;
-  const errors_mark since = ev->map.window[nr].since;
-  struct cursor at = { 0 };
-  struct errors_call call;
-  struct piece p;
-  unsigned i;
-  bool clean = pages->clean_is_stored && ev->failed_at <= since &&
-               (ev->witness >= 0 || since == errors_now (ev->config.errors));
-  int err;
-
-  while (clean && next_piece (&ev->map, nr, &at, &p)) {
-    evictor_unlock (ev);
-    for (i = 0; i < p.nr && clean; i++)
-      clean = pagecache_is_clean (pages, ev->config.fd, p.runs[i].offset,
-                                  p.runs[i].length);
-    lock_take (&ev->lock);
-  }
-  if (!clean)
-    return false;
-  evictor_unlock (ev);
-  errors_call_begins (ev->config.errors, &call);
-  err = pagecache_error (ev->config.fd);
-  errors_call_ends (ev->config.errors, &call, err);
-  if (err)
-    report_error (ev, err, NULL);
-  lock_take (&ev->lock);
-  return err == 0;
+  return ev->failed_at <= since &&
+         (ev->witness >= 0 || since == errors_now (ev->config.errors)) &&
+         pagecache_is_clean (ev->config.pages, ev->config.fd, 0, 0);
 }
 
-/* Wait for the oldest window where ranges cannot be waited for.  One sync
- * serves all windows that are written when it begins: with a sync for each
- * window, a copy had 0.90 of the speed, and 64K writes 0.84 (overlayfs on ext4,
- * Linux 6.18).  A sync that fails serves its own window only: it may report an
- * old error, and have left pages unwritten (nfs_file_fsync and fuse_fsync
- * return at the first error).  Releases the lock.
+/* Write the oldest window where ranges cannot be waited for.  One sync serves
+ * all windows that are written when it begins: with a sync for each window, a
+ * copy had 0.90 of the speed, and 64K writes 0.84 (overlayfs on ext4, Linux
+ * 6.18).  A sync that fails serves its own window only: it may report an old
+ * error, and have left pages unwritten (nfs_file_fsync and fuse_fsync return at
+ * the first error).  Returns true if the file was clean, and the kernel had no
+ * error to report.  Releases the lock.
  */
-static void
+static bool
 sync_windows_locked (struct evictor *ev, struct window *oldest)
 {
+  const errors_mark since = oldest->since;
   uint64_t n, end = ev->map.head;
+  struct errors_call call;
+  bool clean;
   int err;
 
   lock_assert (&ev->lock);
@@ -326,13 +305,21 @@ sync_windows_locked (struct evictor *ev, struct window *oldest)
          ev->map.window[window_nr (&ev->map, end)].pins == 0)
     end++;
   evictor_unlock (ev);
-  err = errors_sync (ev->config.errors, ev->config.fd);
+  clean = is_clean (ev, since);
+  if (clean) {
+    errors_call_begins (ev->config.errors, &call);
+    err = pagecache_error (ev->config.fd);
+    errors_call_ends (ev->config.errors, &call, err);
+  }
+  else
+    err = errors_sync (ev->config.errors, ev->config.fd);
   if (err)
     report_error (ev, err, NULL);
   lock_take (&ev->lock);
   oldest->is_written = true;
-  for (n = ev->map.head; n < end && err == 0; n++)
+  for (n = ev->map.head; n < end && err == 0 && !clean; n++)
     ev->map.window[window_nr (&ev->map, n)].is_written = true;
+  return clean && err == 0;
 }
 
 /* ---- the oldest window ---- */
@@ -349,7 +336,7 @@ keep_window_locked (struct evictor *ev, unsigned nr)
   report_window_locked (ev, "kept", nr, true);
   ev->retried = false;
   for (i = 0; i < w->nr_cells; i++) {
-    window_leave (&ev->map, nr, w->cells[i], true);
+    window_leave (&ev->map, nr, w->cells[i], 0, CELL_PAGES, true);
     cell_put (&ev->map, w->cells[i]);
   }
 }
@@ -366,20 +353,24 @@ free_window_locked (struct evictor *ev, struct window *w)
 
 /* Before a window is dropped: another call may have used up the kernel's report
  * of its error, and not yet have recorded it.  The witness is a description
- * that is used for nothing else: if it reports no error, there is none.  Where
- * it cannot know of errors, because ranges cannot be waited for, wait for the
- * calls in progress, which have little left to do after a sync.  Releases the
- * lock.
+ * that is used for nothing else: if it reports no error, there is none.  After
+ * it has reported one, which it does once, and where it cannot know of errors
+ * because ranges cannot be waited for, wait for the calls in progress, which
+ * have little left to do after a sync.  Releases the lock.
  */
 static void
 settle_locked (struct evictor *ev)
 {
   const int witness = ev->witness;
+  struct errors *errors = ev->config.errors;
 
   lock_assert (&ev->lock);
   evictor_unlock (ev);
-  if (!ev->config.pages->by_range || witness == -1 || pagecache_error (witness))
-    errors_settle (ev->config.errors);
+  if (ev->config.pages->by_range && witness >= 0 && pagecache_error (witness))
+    ev->settle_until = errors_now (errors) + 1;
+  if (!ev->config.pages->by_range || witness == -1 ||
+      errors_now (errors) < ev->settle_until)
+    errors_settle (errors);
   lock_take (&ev->lock);
 }
 
@@ -406,10 +397,8 @@ writeback_finish_locked (struct evictor *ev)
     }
     w->is_written = true;
   }
-  else if (!w->is_written && is_clean_locked (ev, nr))
-    clean = true;
   else if (!w->is_written) {
-    sync_windows_locked (ev, w);
+    clean = sync_windows_locked (ev, w);
     counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
   }
   if (clean)
@@ -508,6 +497,7 @@ writeback_retry_locked (struct evictor *ev)
   nr = page_map_failed (&ev->map, ranges, MOST_RANGES, MOST_RETRIED);
   evictor_unlock (ev);
   done = nr > 0 && write_once_more (ev->config.fd, ranges, nr);
+  errors_settle (ev->config.errors);
   lock_take (&ev->lock);
   /* If a client came back and its writes failed, the ranges must stay.
    * Otherwise the next sweep drops them.
