@@ -93,7 +93,7 @@ begin (void **state)
 static int
 end (void **state)
 {
-  throttle_set_busy (&t, false);
+  throttle_free (&t);
   lock_release (&lock);
   return 0;
 }
@@ -244,9 +244,9 @@ busy_disks_share_the_limit (void **state)
   assert_int_equal (throttle_share (&t), 4 * MiB);
   throttle_set_busy (&gone, true);
   assert_int_equal (throttle_share (&t), 2 * MiB);
-  throttle_set_busy (&gone, false);
+  throttle_free (&gone);
   assert_int_equal (throttle_share (&t), 4 * MiB);
-  throttle_set_busy (&t, false);
+  throttle_free (&t);
   throttle_set_limit (UINT64_MAX);
   assert_int_equal (throttle_share (&t), 16 * MiB);
 }

@@ -58,7 +58,7 @@ evictor_free (struct evictor *ev)
     pthread_join (ev->thread, NULL);
   }
   page_map_free (&ev->map);
-  throttle_set_busy (&ev->throttle, false);
+  throttle_free (&ev->throttle);
   pthread_cond_destroy (&ev->woken);
   pthread_cond_destroy (&ev->changed);
   lock_destroy (&ev->lock);
@@ -331,22 +331,26 @@ evictor_seal_locked (struct evictor *ev)
   return true;
 }
 
-/* Get a write slot and "bytes" of credit.  Releases the lock while it waits. */
-static void
+/* Get a write slot and "bytes" of credit.  Releases the lock while it waits.
+ * Returns false without memory.
+ */
+static bool
 get_credit_locked (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = counters_now (ev->config.counters);
   struct throttle *t = &ev->throttle;
   bool waited = throttle_pace (t, &ev->lock, bytes);
+  bool granted = throttle_try (t, bytes);
 
   lock_assert (&ev->lock);
-  if (!throttle_try (t, bytes)) {
+  if (!granted) {
     waited = true;
     evictor_wake_locked (ev);
-    throttle_wait (t, &ev->lock, bytes);
+    granted = throttle_wait (t, &ev->lock, bytes);
   }
   if (waited)
     counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
+  return granted;
 }
 
 /* Add the range to the filling window, and pin it.  Returns false without
@@ -404,7 +408,8 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   added = thread_use_locked (ev) == 0;
   if (added) {
     w->credit = ((offset + length + page - 1) / page - offset / page) * page;
-    get_credit_locked (ev, w->credit);
+    added = get_credit_locked (ev, w->credit);
+    w->credit = added ? w->credit : 0;
   }
   while (drop_is_in_progress_locked (ev, offset, length) ||
          (added && !page_map_has_room (&ev->map)))

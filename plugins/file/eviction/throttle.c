@@ -68,9 +68,23 @@ throttle_init (struct throttle *t, uint64_t most)
   memset (t, 0, sizeof *t);
   STAILQ_INIT (&t->waiting);
   STAILQ_INIT (&t->granted);
+  STAILQ_INIT (&t->unused);
   t->most = most;
   t->has_window = true;
   t->most_at_once = BYTES_PER_CPU * (cpus > 0 ? cpus : 1);
+}
+
+void
+throttle_free (struct throttle *t)
+{
+  struct waiting_writer *w;
+
+  while ((w = STAILQ_FIRST (&t->unused))) {
+    STAILQ_REMOVE_HEAD (&t->unused, next);
+    sem_destroy (&w->granted);
+    free (w);
+  }
+  throttle_set_busy (t, false);
 }
 
 static bool
@@ -117,18 +131,27 @@ grant (struct throttle *t)
   }
 }
 
-void
+bool
 throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes)
 {
-  struct waiting_writer w = { .bytes = bytes };
+  struct waiting_writer *w = STAILQ_FIRST (&t->unused);
 
-  sem_init (&w.granted, 0, 0);
-  STAILQ_INSERT_TAIL (&t->waiting, &w, next);
+  if (w)
+    STAILQ_REMOVE_HEAD (&t->unused, next);
+  else {
+    w = calloc (1, sizeof *w);
+    if (w == NULL)
+      return false;
+    sem_init (&w->granted, 0, 0);
+  }
+  w->bytes = bytes;
+  STAILQ_INSERT_TAIL (&t->waiting, w, next);
   throttle_unlock (t, lock);
-  while (sem_wait (&w.granted) == -1) /* EINTR */
+  while (sem_wait (&w->granted) == -1) /* EINTR */
     ;
-  sem_destroy (&w.granted);
   lock_take (lock);
+  STAILQ_INSERT_HEAD (&t->unused, w, next);
+  return true;
 }
 
 bool

@@ -36,8 +36,8 @@
 #define LEAST_WINDOW (UINT64_C (64) * 1024)
 #define LEAST_SHARE (2 * LEAST_WINDOW)
 
-/* A waiting writer, on its stack: since glibc 2.21 a semaphore may be destroyed
- * as soon as its waiter resumes, although sem_post(3) has not returned.
+/* A waiting writer.  It is used again, and not freed before the throttle is:
+ * sem_post(3) may still touch the semaphore after the writer resumes.
  */
 struct waiting_writer {
   STAILQ_ENTRY (waiting_writer) next; /* guarded by the lock of the evictor */
@@ -53,6 +53,7 @@ STAILQ_HEAD (writer_queue, waiting_writer);
 struct throttle {
   struct writer_queue waiting; /* oldest first */
   struct writer_queue granted; /* they own slot and credit, and must be woken */
+  struct writer_queue unused;  /* that have waited */
   unsigned writers;            /* number of writers that have a slot */
   uint64_t writing;            /* bytes of all slots */
   uint64_t most;               /* constant: credit if no other disk is busy */
@@ -68,6 +69,7 @@ struct throttle {
  * disk is busy.
  */
 void throttle_init (struct throttle *t, uint64_t most);
+void throttle_free (struct throttle *t);
 
 /* Set the budget of the whole server, in bytes of page cache.  Must be called
  * once, before there are disks.
@@ -117,8 +119,9 @@ bool throttle_try (struct throttle *t, uint64_t bytes);
 
 /* Queue for a slot and "bytes" of credit, and wait until both are granted.  As
  * lock_wait: the lock, which the caller holds, is released while it waits.
+ * Returns false without memory: then nothing is granted.
  */
-void throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes);
+bool throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes);
 
 /* Return whether the first waiting writer waits for credit, not only for a
  * slot.
