@@ -47,7 +47,6 @@ loses ()
   ask_any flush
   [[ $answer = 'error '* ]] || fail "$what: the flush says $answer"
   ask flush
-  client_stop
   stop_nbdkit
   [ "${2% *}" != inherited ] || exec 7>&-
   umount "$tmp/disk"

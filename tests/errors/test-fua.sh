@@ -8,12 +8,9 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need strace
 
 truncate -s 16M "$tmp/disk"
-strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
-# LeakSanitizer is a debugger too, and there can only be one.
-export ASAN_OPTIONS=detect_leaks=0
+need_strace
 # shellcheck disable=SC2054
 under=(strace -f -qq -o "$tmp/trace" -e
   trace=openat,open,pwrite64,pwritev,pwritev2,fsync,fdatasync,sync,syncfs)
@@ -50,8 +47,7 @@ synced_alone ()
 
 for cache in default none; do
   fd=
-  start_nbdkit file "$tmp/disk" "cache=$cache"
-  client_start "$uri"
+  start_and_connect file "$tmp/disk" "cache=$cache"
 
   ask write 0 1M
   for request in '0 4096' '8192 512' '100001 70003' '4M 1M'; do
@@ -74,6 +70,5 @@ for cache in default none; do
   traced zero 1M 1M fua
   synced_alone 'zero with FUA'
 
-  client_stop
   stop_nbdkit
 done

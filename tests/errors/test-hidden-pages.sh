@@ -34,7 +34,6 @@ is_zeroed ()
   for ((i = 0; i < 256; i += 16)); do ask write $((8192 + i * 4))K 512; done
   ask flush
   ask read 8M 1M
-  client_stop
   stop_nbdkit
 }
 
@@ -42,10 +41,8 @@ is_zeroed ()
 # know of the error.
 is_zeroed_later ()
 {
-  client_stop
   stop_nbdkit
-  start_nbdkit file "$mnt/disk" "cache=$1"
-  client_start "$uri"
+  start_and_connect file "$mnt/disk" "cache=$1"
   is_zeroed
 }
 
@@ -66,26 +63,15 @@ rm -f "$mnt/disk"
 truncate -s 256M "$mnt/disk"
 chmod 777 "$tmp" # where it makes its socket
 exec 7<>"$mnt/disk"
-start_nbdkit -u nobody -g nogroup file fd=7 cache=none
+start_and_connect -u nobody -g nogroup file fd=7 cache=none
 exec 7>&-
-client_start "$uri"
 disk_says a
 ask write 8M 1M
 fails flush
 disk_says -
-python3 -c '
-import mmap, signal, sys
-with open(sys.argv[1]) as f:
-    pages = mmap.mmap(f.fileno(), 1 << 20, prot=mmap.PROT_READ, offset=8 << 20)
-    bytes(pages)
-    open(sys.argv[2], "w").close()
-    signal.pause()' "$mnt/disk" "$tmp/mapped" &
-mapper=$!
-pids+=("$mapper")
-eventually 20 test -e "$tmp/mapped" || fail 'the file is not mapped'
+hold_pages map "$mnt/disk" $((1 << 20)) $((8 << 20))
 ask zero 8M 1M
 ask read 8M 1M
-client_stop
 stop_nbdkit
-send KILL "$mapper"
+let_pages_go
 disk_down

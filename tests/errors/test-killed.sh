@@ -30,8 +30,7 @@ for type in ext4 xfs btrfs; do
     make_fs "$type"
     truncate -s 64M "$mnt/disk"
     sync "$mnt/disk"
-    start_nbdkit file "$mnt/disk" "cache=$cache"
-    client_start "$uri"
+    start_and_connect file "$mnt/disk" "cache=$cache"
     for ((i = 0; i < 16; ++i)); do
       ask write "${i}M" 1000000
       ask write "$((16 + i))M" 5000 fua

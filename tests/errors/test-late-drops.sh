@@ -42,7 +42,6 @@ refused_beside ()
   sleep 0.5
   ask_any read "$at" 64K
   disk_says -
-  client_stop
   stop_nbdkit
   [[ $answer = ok* ]]
 }

@@ -33,7 +33,6 @@ for cache in none preserve default; do
     fails b $request
     fails a flush
     ask a flush
-    client_stop
     stop_nbdkit
   done
 done

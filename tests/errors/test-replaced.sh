@@ -15,8 +15,7 @@ for cache in none default; do
   rm -f "$tmp/disk"
   truncate -s 2M "$tmp/disk"
   exec {old}<"$tmp/disk"
-  start_nbdkit file "$tmp/disk" "cache=$cache"
-  client_start "$uri"
+  start_and_connect file "$tmp/disk" "cache=$cache"
   ask write 0 1M
 
   mv "$tmp/new" "$tmp/disk"
@@ -28,7 +27,6 @@ for cache in none default; do
   ask flush
   ask read 0 2M
   ask save "$tmp/model"
-  client_stop
   stop_nbdkit
 
   same "/proc/self/fd/$old" "$tmp/model"

@@ -37,7 +37,6 @@ fresh_file ()
 
 stop ()
 {
-  client_stop
   stop_nbdkit
 }
 

@@ -20,15 +20,13 @@ left ()
   head -c 16M /dev/zero >"$mnt/disk"
   sync "$mnt/disk"
   drop "$mnt/disk"
-  start_nbdkit file "$mnt/disk" cache=none
-  client_start "$uri"
+  start_and_connect file "$mnt/disk" cache=none
   disk_says a
   ask write 0 4M
   eventually 5 grep -q 'writing back' "$tmp/log" || fail 'no writeback failed'
   disk_says -
   sleep "$1"
   ask save "$tmp/model"
-  client_stop
   stop_nbdkit
   empty_now "$mnt/disk" 'after the data was written once more'
   unmount_fs

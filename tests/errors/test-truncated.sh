@@ -9,22 +9,19 @@
 
 # shellcheck source=rig/lib.sh
 . "$(dirname "$0")/rig/lib.sh" || exit
-need nbdinfo strace
-strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+need nbdinfo
 
 for cache in none preserve default; do
   rm -f "$tmp/disk"
   truncate -s 8M "$tmp/disk"
-  start_nbdkit file "$tmp/disk" "cache=$cache"
-  client_start "$uri"
+  start_and_connect file "$tmp/disk" "cache=$cache"
   ask write 0 8M
   ask flush
 
   truncate -s 3000000 "$tmp/disk"
   ask read 0 2900000
   for range in '4M 4K' '2999999 2' '2M 2M'; do
-    ask_any read "$range"
-    [[ $answer = 'error EIO'* ]] || fail "$cache: read $range: $answer"
+    ask_error EIO read "$range"
   done
   grep -q 'truncated' "$tmp/log" || fail "$cache: no message says why"
   for range in '3M 1M' '4M 4M' '0 8M'; do
@@ -43,11 +40,11 @@ for cache in none preserve default; do
   ask zero 1M 4K
   ask trim 2M 4K
   limited nbdinfo --size "$uri" >/dev/null || fail "$cache: a second client"
-  client_stop
   stop_nbdkit
 done
 
 # Truncated while block status is being found, between fstat and lseek.
+need_strace
 
 # stop_in_lseek: attach strace, which makes the server wait before each call.
 stop_in_lseek ()
@@ -66,8 +63,7 @@ cut ()
 
   rm -f "$tmp/disk"
   truncate -s 64M "$tmp/disk"
-  start_nbdkit file "$tmp/disk"
-  client_start "$uri"
+  start_and_connect file "$tmp/disk"
   stop_in_lseek
   echo 'extents 32M 1M' >&"$client_in"
   sleep 0.5
@@ -77,7 +73,6 @@ cut ()
   read -r -t 60 answer <&"$client_out" || fail "$1: no answer"
   kill "$tracer"
   eventually 20 gone "$tracer" || fail 'strace does not end'
-  client_stop
   stop_nbdkit
   return "$late"
 }

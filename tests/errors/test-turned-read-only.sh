@@ -20,15 +20,13 @@ told ()
   ask_any flush
   [[ $answer = ok* ]] || errors=1
   [ "$errors" = 1 ] || fail "$1: a write and a flush succeeded"
-  ask_any write 6M 64K fua
-  [[ $answer = error* ]] || fail "$1: a FUA write succeeded"
+  ask_error E write 6M 64K fua
 }
 
 begin ()
 {
   truncate -s 16M "$mnt/disk"
-  start_nbdkit file "$mnt/disk" "cache=$1"
-  client_start "$uri"
+  start_and_connect file "$mnt/disk" "cache=$1"
   ask write 0 2M
   ask flush
   ask save "$tmp/model"
@@ -36,7 +34,6 @@ begin ()
 
 end_and_check ()
 {
-  client_stop
   stop_nbdkit
   unmount "$mnt"
   disk_says -

@@ -35,7 +35,7 @@ all_resident ()
   local i sum=0
 
   for ((i = 0; i < disks; i++)); do
-    sum=$((sum + $("$builddir/lib/residency" "$tmp/dir/$i")))
+    sum=$((sum + $(residency "$tmp/dir/$i")))
   done
   echo $((sum * page))
 }

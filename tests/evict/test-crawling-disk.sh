@@ -9,9 +9,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need_root
-need fio nbdfuse mkfs.ext4
-[ -e /dev/fuse ] || skip 'the kernel has no FUSE'
+need fio mkfs.ext4
 
 # rate MBIT: from now on.
 rate ()
@@ -20,16 +18,8 @@ rate ()
 }
 
 rate 8000
-mkdir "$tmp/fuse" "$tmp/mounted"
-"$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory 256M rate=8000M \
-  rate-file="$tmp/rate" burstiness=0.1 2>"$tmp/slow.log" &
-under_pids+=($!)
-eventually 20 test -S "$tmp/slow.sock" || fail 'no slow server'
-mounts+=("$tmp/fuse")
-nbdfuse "$tmp/fuse/disk" "nbd+unix:///?socket=$tmp/slow.sock" \
-  2>"$tmp/fuse.log" &
-under_pids+=($!)
-eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
+mkdir "$tmp/mounted"
+slow_disk 256M rate=8000M rate-file="$tmp/rate" burstiness=0.1
 mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 "$tmp/fuse/disk" || fail mkfs
 mounts+=("$tmp/mounted")
 mount -o loop "$tmp/fuse/disk" "$tmp/mounted" || fail 'mount'
@@ -42,10 +32,8 @@ rate 16
 client_start "$uri"
 for i in {0..14}; do ask write $((i * 1048576)) 1048576; done
 sleep 4
-client_stop
 stop_nbdkit
-left=$("$builddir/lib/residency" "$disk")
-[ "$left" = 0 ] || fail "$left pages were left behind"
+clear_now "$disk" "after a client that had been idle"
 
 # 15 MiB at 8 MB/s are still going to the disk when others come.
 start_nbdkit file "$disk" cache=none
@@ -69,5 +57,4 @@ wait "$busy" || :
 client_stop
 rate 8000
 stop_nbdkit
-left=$("$builddir/lib/residency" "$disk")
-[ "$left" = 0 ] || fail "$left pages were left behind by busy clients"
+clear_now "$disk" "after busy clients"

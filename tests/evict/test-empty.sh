@@ -3,7 +3,7 @@
 # after a flush, soon after the last write, after the last connection closes,
 # and after the server ends.
 #
-#   test-empty.sh [PLACE...]    of tmpdir, block, xfs, btrfs (all)
+#   test-empty.sh [PLACE...]    of tmpdir, xfs, btrfs, block (all)
 #
 # A page that another process holds for a moment is dropped after that process
 # releases it.
@@ -33,20 +33,14 @@ writes ()
   ask write $((size - 5001)) 5001
 }
 
-# stays_empty TARGET: a file or block device full of zeroes.
+# stays_empty TARGET: a file or block device of $size bytes, all
+# of them zero.
 stays_empty ()
 {
   local target=$1 connections i
 
-  if [ -b "$target" ]; then
-    size=$(blockdev --getsize64 "$target")
-  else
-    size=$(stat -c %s "$target")
-  fi
-
   drop "$target"
-  start_nbdkit file "$target" cache=none
-  client_start "$uri"
+  start_and_connect file "$target" cache=none
 
   writes 0
   ask flush
@@ -89,8 +83,7 @@ stays_empty ()
   drop "$target"
 
   # A server that is ended does not close a connection as usual, it forgets it.
-  start_nbdkit file "$target" cache=none
-  client_start "$uri"
+  start_and_connect file "$target" cache=none
   writes 2097152
   kill "$server"
   sleep 0.1
@@ -100,34 +93,17 @@ stays_empty ()
   empty_now "$target" 'after the server was ended with a connection open'
 }
 
-# hold: a page of the disk, until the process $holder ends.
-hold ()
-{
-  : >"$tmp/held"
-  python3 -c '
-import mmap, sys, time
-with open(sys.argv[1], "rb") as f:
-    m = mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ)
-m[0]
-print("held", flush=True)
-time.sleep(60)' "$tmp/disk" >"$tmp/held" &
-  holder=$!
-  pids+=("$holder")
-  eventually 5 test -s "$tmp/held" || fail 'nobody holds a page'
-}
-
-# let_go: after the disk was closed.  A server waits for two seconds and no more;
+# let_one_go: after the disk was closed.  A server waits for two seconds and no more;
 # on a busy machine it may take longer until the holder has ended, which tells
 # nothing.
-let_go ()
+let_one_go ()
 {
   local closed=${EPOCHREALTIME//[.,]/}
 
   client_stop
   sleep 0.2
   [ "$(resident "$tmp/disk")" -gt 0 ] || fail 'the page that is held is gone'
-  kill "$holder"
-  eventually 5 gone "$holder" || fail 'the holder does not end'
+  let_pages_go
   [ $((${EPOCHREALTIME//[.,]/} - closed)) -lt 1500000 ]
 }
 
@@ -136,12 +112,12 @@ all_go_with_it ()
 {
   local status=0
 
-  hold # before the server has a reason to look what is there
-  start_nbdkit file "$tmp/disk" cache=none
-  client_start "$uri"
+  # Before the server has a reason to look what is there.
+  hold_pages map "$tmp/disk" 4096
+  start_and_connect file "$tmp/disk" cache=none
   ask write 0 1M
   ask write 32M 4096
-  let_go || status=1
+  let_one_go || status=1
   stop_nbdkit
   left=$(resident "$tmp/disk")
   return $status
@@ -153,7 +129,6 @@ held_pages_go ()
 {
   local wrapper
 
-  need python3
   for wrapper in '' "$builddir/lib/without-cachestat"; do
     under=(${wrapper:+"$wrapper"})
     eventually 20 all_go_with_it || fail 'the holder never ends soon enough'
@@ -162,11 +137,11 @@ held_pages_go ()
   under=()
 }
 
-length=$((33 * 1048576))
+size=$((33 * 1048576 + 1234))
 
 on_tmpdir ()
 {
-  truncate -s $((length + 1234)) "$tmp/disk"
+  truncate -s $size "$tmp/disk"
   stays_empty "$tmp/disk"
   held_pages_go
 }
@@ -174,30 +149,26 @@ on_tmpdir ()
 on_block ()
 {
   need_root
-  need losetup blockdev
-  truncate -s $((length + 512)) "$tmp/backing"
+  need losetup
+  size=$((33 * 1048576 + 512))
+  truncate -s $size "$tmp/backing"
   attach "$tmp/backing"
   stays_empty "$device"
 }
 
+# A file on a new file system.
 on_xfs ()
 {
-  on_new xfs
-}
-
-on_btrfs ()
-{
-  on_new btrfs
-}
-
-# on_new TYPE: a file on a new file system of this type.
-on_new ()
-{
-  mounted "$1" 320M
-  truncate -s $((length + 1234)) "$mounted/disk"
+  mounted "${1:-xfs}" 320M
+  truncate -s $size "$mounted/disk"
   stays_empty "$mounted/disk"
   umount "$mounted"
 }
 
-[ $# -gt 0 ] || set -- tmpdir block xfs btrfs
+on_btrfs ()
+{
+  on_xfs btrfs
+}
+
+[ $# -gt 0 ] || set -- tmpdir xfs btrfs block
 for place; do "on_$place"; done

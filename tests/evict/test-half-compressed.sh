@@ -7,24 +7,15 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need_root
-need mkfs.btrfs
-
-mkdir "$tmp/fs"
-truncate -s 1G "$tmp/image"
-mkfs.btrfs -q "$tmp/image"
-mounts+=("$tmp/fs")
-mount -o loop,compress-force=zstd:1 "$tmp/image" "$tmp/fs" ||
-  skip 'the kernel cannot mount btrfs with compression'
-disk=$tmp/fs/disk
+mounted btrfs 1G compress-force=zstd:1
+disk=$mounted/disk
 head -c 1M /dev/urandom >"$tmp/random"
 head -c 1M /dev/zero | tr '\0' t >"$tmp/text"
 for ((i = 0; i < 48; i++)); do cat "$tmp/random" "$tmp/text"; done >"$disk"
 sync "$disk"
 drop "$disk"
 
-start_nbdkit -r file "$disk" cache=none
-client_start "$uri"
+start_and_connect -r file "$disk" cache=none
 # A stream first, so that reads that belong to none are told apart.
 for ((i = 0; i < 16; i++)); do ask_any read "$((i * 64))K" 64K; done
 empty_soon "$disk" 'after a stream'
@@ -34,5 +25,4 @@ for ((i = 4; i < 94; i += 3)); do
   sleep 0.1
 done
 empty_soon "$disk" 'after random reads, while the client stays'
-client_stop
 stop_nbdkit

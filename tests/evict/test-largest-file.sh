@@ -8,18 +8,18 @@
 # shellcheck source=../errors/rig/lib.sh
 . "${srcdir:-.}/errors/rig/lib.sh" || exit
 
-# No page of it is cached.  A file of that size cannot be mapped, so that only
-# cachestat(2) can count its pages.
+# A file of that size cannot be mapped, so that only cachestat(2) can count its
+# pages.
 is_clear ()
 {
-  [ "$("$builddir/lib/residency" "$disk")" = 0 ]
+  [ "$(residency "$disk")" = 0 ]
 }
 
 mounted xfs 400M
 disk=$mounted/disk
 end=9223372036854775807
 truncate -s "$end" "$disk" || skip 'XFS has no file as large'
-"$builddir/lib/residency" "$disk" >"$tmp/pages" ||
+residency "$disk" >"$tmp/pages" ||
   skip 'the kernel has no cachestat(2)'
 for cache in none preserve; do
   start_nbdkit file "$disk" "cache=$cache"

@@ -41,8 +41,7 @@ mixed ()
            4 * 4 * $(numfmt --from=iec "${1^^}")))
   is_seen "$tmp/disk"
   drop "$tmp/disk"
-  start_nbdkit file "$tmp/disk" cache=none
-  client_start "$uri"
+  start_and_connect file "$tmp/disk" cache=none
   rm -f "$tmp/done"
   bother &
   other=$!

@@ -8,10 +8,8 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need strace nbdinfo mkfs.ext4 addpart
-strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
-# LeakSanitizer is a debugger too, and there can only be one.
-export ASAN_OPTIONS=detect_leaks=0
+need nbdinfo mkfs.ext4 addpart
+need_strace
 
 truncate -s 65M "$tmp/backing"
 attach "$tmp/backing" --partscan   # so that it goes with the device

@@ -10,7 +10,6 @@
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 need_python_nbd
-need python3
 
 disks=40
 mkdir "$tmp/dir"
@@ -19,21 +18,7 @@ for ((i = 0; i < disks; i++)); do
   uris+=("nbd+unix:///$i?socket=$tmp/sock")
   random_file "$tmp/dir/$i" 65536
 done
-python3 -c '
-import ctypes, mmap, sys, time
-libc = ctypes.CDLL(None, use_errno=True)
-held = []
-for name in sys.argv[1:]:
-    with open(name, "r+b") as f:
-        m = mmap.mmap(f.fileno(), 65536)
-    at = ctypes.addressof(ctypes.c_char.from_buffer(m))
-    if libc.mlock(ctypes.c_void_p(at), 65536) != 0:
-        sys.exit("mlock")
-    held.append(m)
-print("held", flush=True)
-time.sleep(600)' "$tmp"/dir/* >"$tmp/held" &
-pids+=($!)
-eventually 20 test -s "$tmp/held" || fail 'the pages are not locked'
+hold_pages mlock "$tmp"/dir/*
 
 start_nbdkit --threads 2 file "dir=$tmp/dir" cache=none
 mkfifo "$tmp/go"
@@ -48,3 +33,4 @@ exec 9>&-
 eventually 30 gone "$server" || fail "$disks disks: the server does not end"
 has_ended
 [ "$(resident "$tmp/dir/0")" -gt 0 ] || fail 'the pages were not locked'
+let_pages_go

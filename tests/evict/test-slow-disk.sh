@@ -8,27 +8,10 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need_root
-need fio nbdfuse nbdcopy jq mkfs.ext4 mkfs.xfs
-[ -e /dev/fuse ] || skip 'the kernel has no FUSE'
+need fio nbdcopy jq mkfs.ext4 mkfs.xfs
 
 page=$(getconf PAGESIZE)
 size=$((96 * 1048576))
-
-# slow_disk: memory behind a rate limit, as the file $tmp/fuse/disk.
-slow_disk ()
-{
-  mkdir "$tmp/fuse"
-  "$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory 512M rate=400M \
-    2>"$tmp/slow.log" &
-  under_pids+=($!)
-  eventually 20 test -S "$tmp/slow.sock" || fail 'no slow server'
-  mounts+=("$tmp/fuse")
-  nbdfuse "$tmp/fuse/disk" "nbd+unix:///?socket=$tmp/slow.sock" \
-    2>"$tmp/fuse.log" &
-  under_pids+=($!)
-  eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
-}
 
 # held_back JOBS REQUEST-SIZE RW: for three seconds.
 held_back ()
@@ -82,6 +65,6 @@ on_slow_disk ()
 }
 
 random_file "$tmp/src" $size
-slow_disk
+slow_disk 512M rate=400M
 on_slow_disk mkfs.ext4 -q -E nodiscard,lazy_itable_init=1
 on_slow_disk mkfs.xfs -q -f -K

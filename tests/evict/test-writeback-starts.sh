@@ -9,15 +9,13 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need strace
-strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+need_strace
 
 truncate -s 64M "$tmp/disk"
 
 # So large a ring that nothing has to be dropped until the disk is idle.
 under=(strace -f -qq -o "$tmp/calls" -e trace=sync_file_range)
-start_nbdkit file "$tmp/disk" cache=none cache-windows=1000 cache-limit=8G
-client_start "$uri"
+start_and_connect file "$tmp/disk" cache=none cache-windows=1000 cache-limit=8G
 # A large folio is written back as a whole, so requests are smaller than a piece.
 for i in {0..255}; do
   ask write $((i * 262144)) 256K
@@ -51,5 +49,4 @@ if [ "$waits" -lt 60 ] || [ "$ahead" -lt $((waits * 6 / 10)) ]; then
   fail "the next piece was started before $ahead of $waits waits"
 fi
 [ "$largest" -le 524288 ] || fail "a piece had $largest bytes"
-client_stop
 stop_nbdkit

@@ -11,7 +11,6 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need fallocate
-/usr/bin/python3 -c 'import nbd' 2>/dev/null || lacks "needs libnbd for Python"
 
 disk=$tmp/disk
 fallocate -l 512M "$disk" || lacks 'needs 512 MiB of room'
@@ -21,29 +20,22 @@ head -c 512M /dev/zero | dd of="$disk" bs=1M conv=notrunc status=none
 # connections is idle.
 most_with ()
 {
+  local i
+
   drop "$disk"
   start_nbdkit --threads=2 file "$disk" cache=none cache-limit=2M
   watch_start "$disk"
-  limited /usr/bin/python3 - "$tmp/sock" "$1" <<'PYTHON'
-import sys
-import time
-import nbd
-
-idle = []
-for i in range(int(sys.argv[2]) + 1):
-    h = nbd.NBD()
-    h.connect_unix(sys.argv[1])
-    h.pread(512, 0)
-    idle.append(h)
-active = idle.pop()
-time.sleep(2.5)     # a connection counts as a reader for a second
-for i in range(256):
-    active.pread(131072, i << 21)
-    active.pread(131072, (i << 21) + 131072)
-active.shutdown()
-for h in idle:
-    h.shutdown()
-PYTHON
+  client_start --names "$uri"
+  for ((i = 0; i <= $1; i++)); do
+    ask "$i" open
+    ask "$i" read 0 512
+  done
+  sleep 2.5     # a connection counts as a reader for a second
+  for ((i = 0; i < 256; i++)); do
+    ask 0 read $((i * 2))M 128K
+    ask 0 read $((i * 2048 + 128))K 128K
+  done
+  client_stop
   watch_end || fail 'the pages were not counted'
   stop_nbdkit
 }

@@ -272,7 +272,6 @@ slow_writes ()
     wait "$writer" || fail "dd"
     ! calls_hole $((i % 2 * 16 * MiB)) $((16 * MiB)) || wrong=$((wrong + 1))
   done
-  client_stop
   stop_nbdkit
 }
 
@@ -332,7 +331,6 @@ property_zero ()
     ask_any zero 0 $zeroes $flag
     [[ $answer != ok* ]] || ask_any zero $zeroes 1000 $flag
     [[ $answer != ok* ]] || ask_any write 0 4K
-    client_stop
     stop_nbdkit
     value+="${value:+; }${flag:-may be a hole}: "
     if [[ $answer = ok* ]] &&
@@ -363,7 +361,6 @@ property_space ()
   ask_any zero $((size / 2)) $((size / 2))
   ask_any flush
   zeroed=$(used)
-  client_stop
   stop_nbdkit
   trimmed=$((before - trimmed)) zeroed=$((before - trimmed - zeroed))
   ! can_give_back ||

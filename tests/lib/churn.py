@@ -17,9 +17,6 @@ import sys
 import threading
 import time
 
-sys.dont_write_bytecode = True
-
-# pylint: disable=wrong-import-position
 from nbd_model import Export, connect, end_with_any_thread
 
 PART = 1 << 20

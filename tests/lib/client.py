@@ -6,6 +6,7 @@ one line of answer on stdout, "ok ..." or "error ERRNO message".
   client.py -- COMMAND ARGUMENT...  a server on stdin and stdout
   client.py --names URI             several connections: before each request is
                                     the name of one
+  client.py --names SOCKET          the same; a name is that of the export, too
 
   write OFFSET COUNT [fua]          random bytes
   zero OFFSET COUNT [nohole] [fast] [fua]
@@ -28,9 +29,6 @@ SPDX-License-Identifier: BSD-3-Clause
 import random
 import sys
 
-sys.dont_write_bytecode = True
-
-# pylint: disable=wrong-import-position
 import nbd
 
 from nbd_model import Export, Wrong, connect, extents
@@ -54,7 +52,7 @@ def add(name, h, size=None):
 def obey(name, verb, *arguments):
     """Return the answer."""
     if verb == "open":
-        return add(name, connect(sys.argv[2]))
+        return add(name, connect(sys.argv[2], name=name))
     export = exports[name]
     h = export.any()
     if verb == "close":

@@ -23,6 +23,7 @@ immutable=()   # files to make changeable again
 own_pid=$BASHPID
 under=()       # a command to run the server under, such as strace
 client_up=
+served=
 tmp=
 
 say ()
@@ -35,7 +36,7 @@ fail ()
 {
   say "FAIL: $*"
   if [ -s "$tmp/log" ]; then
-    say "the end of the server's log:"
+    say "the end of the log of \"nbdkit $served\":"
     tail -n 20 "$tmp/log" >&2
   fi
   exit 1
@@ -64,6 +65,15 @@ need ()
   for program; do
     command -v "$program" >/dev/null || lacks "needs the program $program"
   done
+}
+
+# need_strace: to trace the server, or to refuse its calls.
+need_strace ()
+{
+  need strace
+  strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+  # LeakSanitizer is a debugger too, and there can only be one.
+  export ASAN_OPTIONS=detect_leaks=0
 }
 
 need_root ()
@@ -228,12 +238,15 @@ for folder in "${TMPDIR:-/var/tmp}" /var/tmp; do
 done
 [ -n "$tmp" ] || lacks "needs a TMPDIR that is not on tmpfs"
 export WINDOWED_TEST=$own_pid/$tmp
+# The clients in Python share nbd_model.py.
+export PYTHONPATH=$srcdir/lib PYTHONDONTWRITEBYTECODE=1
 
 # start_nbdkit ARGUMENT...: serve on a socket in the temporary folder.
 # Afterwards $uri is where to reach it, $server its process, $tmp/log what it
 # writes to stderr.
 start_nbdkit ()
 {
+  served=$*
   rm -f "$tmp/pid" "$tmp/sock"
   "${under[@]}" "$NBDKIT" -f --exit-with-parent \
     -P "$tmp/pid" -U "$tmp/sock" "$@" 2>"$tmp/log" &
@@ -265,9 +278,18 @@ sanitizer_reports ()
   ' "$tmp/log"
 }
 
-# stop_nbdkit: end the server with SIGTERM, and check its status and its log.
+# start_and_connect ARGUMENT...: the same, with a client, see client_start.
+start_and_connect ()
+{
+  start_nbdkit "$@"
+  client_start "$uri"
+}
+
+# stop_nbdkit: disconnect the client, end the server with SIGTERM, and check its
+# status and its log.
 stop_nbdkit ()
 {
+  client_stop
   if ! alive "$server"; then
     wait "$job" || fail "the server is no longer there, its status was $?"
     fail "the server has ended without a signal"
@@ -317,6 +339,52 @@ need_python_nbd ()
     lacks 'needs the module nbd of Python'
 }
 
+# entries DIRECTORY: how many there are in that directory of the server's /proc,
+# as fd or task.
+entries ()
+{
+  find "/proc/$server/$1" -mindepth 1 -maxdepth 1 | wc -l
+}
+
+# soon_at_most DIRECTORY NUMBER WHEN: no more than that number are there, soon.
+soon_at_most ()
+{
+  eventually 10 at_most "$@" ||
+    fail "$3: $(entries "$1") in $1, not $2 at most"
+}
+
+at_most ()
+{
+  [ "$(entries "$1")" -le "$2" ]
+}
+
+# memory WHAT: of the server, in KiB, as VmRSS.
+memory ()
+{
+  sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" "/proc/$server/status"
+}
+
+# lists WHEN NAME...: the server lists these exports, and no others.
+lists ()
+{
+  timeout --foreground -k 1 60 nbdinfo --list "nbd+unix:///?socket=$tmp/sock" \
+    >"$tmp/list" || fail "$1: no list of exports"
+  sed -n 's/^export="\(.*\)":$/\1/p' "$tmp/list" | LC_ALL=C sort >"$tmp/got"
+  printf '%s\n' "${@:2}" | LC_ALL=C sort | diff - "$tmp/got" >&2 ||
+    fail "$1: the list of exports"
+}
+
+# find_stock: $stock is the stock plugin, which our Debian package puts aside.
+find_stock ()
+{
+  local plugins
+
+  plugins=$("$NBDKIT" --dump-config | sed -n 's/^plugindir=//p')
+  stock=$plugins/nbdkit-stock-file-plugin.so
+  [ -e "$stock" ] || stock=$plugins/nbdkit-file-plugin.so
+  [ -e "$stock" ] || lacks "needs the stock plugin, $stock"
+}
+
 # client_start URI, or client_start -- NBDKIT -s ...: a connection that stays
 # open until client_stop.  With --names URI, several: client.py lists the
 # requests.
@@ -342,6 +410,14 @@ ask ()
   [[ $answer = ok* ]] || fail "$*: $answer"
   answer=${answer#ok}
   answer=${answer# }
+}
+
+# ask_error ERRNO REQUEST...: must fail, with an errno that begins so.
+ask_error ()
+{
+  ask_any "${@:2}"
+  # shellcheck disable=SC2053
+  [[ $answer = "error "$1* ]] || fail "${*:2}: $answer, not error $1"
 }
 
 # ask_any REQUEST...: $answer is ok or error with the name of its errno.
@@ -376,13 +452,19 @@ client_stop ()
   [ "$status" = 0 ] || fail "the client ended with status $status"
 }
 
+# residency [OPTION] FILE: see residency.c.
+residency ()
+{
+  "$builddir/lib/residency" "$@"
+}
+
 # resident FILE: how many of its pages are in the page cache.
 resident ()
 {
   local line
 
   if [ -b "$1" ]; then
-    "$builddir/lib/residency" "$1"
+    residency "$1"
   else
     line=$(cachestats "$1") || fail "cachestats $1"
     [[ $line =~ ^pages\ in\ cache:\ ([0-9]+)/ ]] || fail "cachestats: $line"
@@ -407,6 +489,15 @@ empty_now ()
 
   pages=$(resident "$1")
   [ "$pages" = 0 ] || fail "$2: $pages pages of $1 are cached"
+}
+
+# clear_now FILE WHEN: as empty_now, but cachestat(2) counts.
+clear_now ()
+{
+  local pages
+
+  pages=$(residency "$1")
+  [ "$pages" = 0 ] || fail "$2: $pages pages are left"
 }
 
 empty_soon ()
@@ -449,20 +540,71 @@ attach ()
   device=$(losetup -f --show "${@:2}" "$1") || lacks "needs loop devices"
 }
 
-# mounted TYPE SIZE: a new file system of this type, at $mounted.
+# mounted TYPE SIZE [OPTION]: a new file system of this type, at $mounted.  That
+# of NTFS is FUSE.
 mounted ()
 {
-  local image="$tmp/$1-$2.img"
+  local image="$tmp/$1-$2.img" mkfs=("mkfs.$1" -q)
+  local mount=(mount -t "$1" -o "loop${3:+,$3}")
 
   need_root
-  need "mkfs.$1" losetup
+  if [ "$1" = ntfs ]; then
+    mkfs+=(-F -f)
+    mount=(ntfs-3g)
+    [ -e /dev/fuse ] || lacks 'needs FUSE'
+  fi
+  need "${mkfs[0]}" "${mount[0]}" losetup
   mounted="$tmp/$1-$2"
   truncate -s "$2" "$image"
   mkdir "$mounted"
-  "mkfs.$1" -q "$image" >/dev/null || fail "mkfs.$1"
+  "${mkfs[@]}" "$image" >/dev/null 2>&1 || fail "mkfs.$1"
   mounts+=("$mounted")
-  mount -t "$1" -o loop "$image" "$mounted" ||
+  "${mount[@]}" "$image" "$mounted" ||
     skip "the kernel cannot mount $1"
+}
+
+# slow_disk ARGUMENT...: $tmp/fuse/disk is memory behind nbdkit's rate filter
+# with these arguments.
+slow_disk ()
+{
+  need_root
+  need nbdfuse
+  [ -e /dev/fuse ] || skip 'the kernel has no FUSE'
+  mkdir "$tmp/fuse"
+  "$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory "$@" \
+    2>"$tmp/slow.log" &
+  under_pids+=($!)
+  eventually 20 test -S "$tmp/slow.sock" || fail 'no slow server'
+  fuse_client "nbd+unix:///?socket=$tmp/slow.sock"
+}
+
+# fuse_client URI [OPTION...]: nbdfuse, whose process is $fuse, shows the export
+# as $tmp/fuse/disk.
+fuse_client ()
+{
+  mounts+=("$tmp/fuse")
+  # In a session of its own: Ctrl-C is for this script, which unmounts first.
+  setsid nbdfuse "${@:2}" "$tmp/fuse/disk" "$1" 2>"$tmp/fuse.log" &
+  fuse=$!
+  under_pids+=("$fuse")
+  eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
+}
+
+# hold_pages HOW ARGUMENT...: a process of its own does so until let_pages_go,
+# see holder.py.
+hold_pages ()
+{
+  rm -f "$tmp/held"
+  /usr/bin/python3 "$srcdir/lib/holder.py" "$@" >"$tmp/held" &
+  holder=$!
+  under_pids+=("$holder")
+  eventually 20 test -s "$tmp/held" || fail "nobody holds: $*"
+}
+
+let_pages_go ()
+{
+  kill "$holder"
+  wait "$holder" || :
 }
 
 # fuse_file [OPTION=VALUE...]: $tmp/disk is a hole of 64 MiB on FUSE, stored in
@@ -576,22 +718,22 @@ map_at_rest ()
 # map_repeats FILE MAP: the map of resident pages does not change within 0.3 s.
 map_repeats ()
 {
-  "$builddir/lib/residency" -m "$1" >"$2"
+  residency -m "$1" >"$2"
   sleep 0.3
-  "$builddir/lib/residency" -m "$1" | cmp -s - "$2"
+  residency -m "$1" | cmp -s - "$2"
 }
 
 map_is_stable ()
 {
   map_repeats "$@" &&
-    (($("$builddir/lib/residency" "$1") <= $(fold -w 1 "$2" | grep -c 1 || :)))
+    (($(residency "$1") <= $(fold -w 1 "$2" | grep -c 1 || :)))
 }
 
 # compare_maps FILE MAP: of the pages in the map there were $resident; $stayed
 # of them are resident now, and $added others.
 compare_maps ()
 {
-  "$builddir/lib/residency" -m "$1" >"$2.after"
+  residency -m "$1" >"$2.after"
   read -r resident stayed added < <(awk '
     { map[NR] = $0 }
     END {

@@ -16,9 +16,6 @@ import os
 import random
 import sys
 
-sys.dont_write_bytecode = True
-
-# pylint: disable=wrong-import-position
 import nbd
 
 from nbd_model import connect, extents

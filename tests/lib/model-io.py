@@ -20,9 +20,6 @@ import os
 import random
 import sys
 
-sys.dont_write_bytecode = True
-
-# pylint: disable=wrong-import-position
 import nbd
 
 from nbd_model import Export, Wrong, connect

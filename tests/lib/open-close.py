@@ -12,13 +12,7 @@ SPDX-License-Identifier: BSD-3-Clause
 
 import sys
 
-import nbd
-
-
-def connect(uri):
-    h = nbd.NBD()
-    h.connect_uri(uri)
-    return h
+from nbd_model import connect
 
 
 def stay(uris):

@@ -20,9 +20,6 @@ import subprocess
 import sys
 import threading
 
-sys.dont_write_bytecode = True
-
-# pylint: disable=wrong-import-position
 import nbd
 
 from nbd_model import connect, end_with_any_thread, extents

@@ -20,6 +20,8 @@ import threading
 
 import nbd
 
+from nbd_model import connect
+
 PATIENCE = 50       # times COUNT, at most
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 libc = ctypes.CDLL(None)
@@ -38,10 +40,8 @@ def swap_often():
 
 
 def is_served():
-    h = nbd.NBD()
-    h.set_export_name(os.path.basename(file))
     try:
-        h.connect_unix(socket)
+        h = connect(socket, name=os.path.basename(file))
         if h.get_size() == 0:
             return False
     except nbd.Error:

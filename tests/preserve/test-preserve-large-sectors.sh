@@ -17,11 +17,9 @@ device=$(losetup -f --show -b 16384 "$tmp/image") ||
 drop "$device"
 exec 8<"$device" # or the kernel drops all pages with the last close
 
-start_nbdkit file "$device" cache=preserve
-client_start "$uri"
+start_and_connect file "$device" cache=preserve
 for i in {0..199}; do ask write $((i * 7919 % 16384 * 4096)) 4096; done
 ask flush
-client_stop
 stop_nbdkit
 left=$(resident "$device")
 [ "$left" = 0 ] || fail "$left pages are left"

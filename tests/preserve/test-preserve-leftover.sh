@@ -30,12 +30,9 @@ scattered_writes ()
 for seed in {1..40}; do
   random_file "$tmp/disk" 4M
   drop "$tmp/disk"
-  start_nbdkit file "$tmp/disk" cache=preserve cache-windows=2 \
+  start_and_connect file "$tmp/disk" cache=preserve cache-windows=2 \
     cache-window-size=64K cache-limit=256K
-  client_start "$uri"
   scattered_writes "$seed"
-  client_stop
   stop_nbdkit
-  left=$("$builddir/lib/residency" "$tmp/disk")
-  [ "$left" = 0 ] || fail "run $seed: $left pages stay in the page cache"
+  clear_now "$tmp/disk" "run $seed"
 done

@@ -67,16 +67,13 @@ done
 # btrfs reads compressed data through the page cache in spite of O_DIRECT.  The
 # plugin drops these pages, except those that come in before it detects that, and
 # logs it.
-truncate -s 1G "$tmp/compressed.img"
-mkfs.btrfs -q "$tmp/compressed.img" >/dev/null || fail mkfs.btrfs
-mkdir "$tmp/compressed"
-mounts+=("$tmp/compressed")
-mount -o loop,compress-force=zstd "$tmp/compressed.img" "$tmp/compressed"
-head -c 64M < <(seq 1 60000000) >"$tmp/compressed/disk"
-drop "$tmp/compressed/disk"
-start_nbdkit file "$tmp/compressed/disk" cache=preserve
+mounted btrfs 1000M compress-force=zstd
+compressed=$mounted/disk
+head -c 64M < <(seq 1 60000000) >"$compressed"
+drop "$compressed"
+start_nbdkit file "$compressed" cache=preserve
 limited nbdcopy "$uri" null: || fail 'compressed: cannot copy'
-left=$(resident "$tmp/compressed/disk")
+left=$(resident "$compressed")
 [ "$left" -le 8192 ] || fail "compressed by btrfs: $left pages of 16384 are left"
 grep -q 'may stay in memory' "$tmp/log" || fail 'compressed: it is not said'
 stop_nbdkit
@@ -109,7 +106,7 @@ under=()
 # Nor can it know which pages such reads bring in.
 tmp=$tmp/open
 refused 'does not report to this server which pages are resident: run the' \
-  -r -u nobody -g nogroup file "$here/compressed/disk" cache=preserve
+  -r -u nobody -g nogroup file "$compressed" cache=preserve
 # An inherited descriptor is open for writing, but those that the plugin opens
 # itself may not be.
 exec 7<>"$here/disk"
@@ -117,7 +114,7 @@ refused 'does not report to this server which pages are resident: serve the' \
   -u nobody -g nogroup file fd=7 cache=preserve
 exec 7>&-
 tmp=$here
-umount "$tmp/compressed"
+umount "$mounted"
 
 # 70,000 scattered writes over pages of others: those stay, and what the client
 # alone has read or written goes.  scattered: how many of others' are gone, less

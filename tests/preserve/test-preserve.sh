@@ -27,38 +27,26 @@ warm ()
     fail "fio: $(<"$tmp/fio")"
 }
 
-# both BEFORE AFTER: pages that are resident in both maps. new: only after.
-both ()
-{
-  paste -d '' <(fold -w 1 "$1") <(fold -w 1 "$2") | grep -c 11 || :
-}
-
-new ()
-{
-  paste -d '' <(fold -w 1 "$1") <(fold -w 1 "$2") | grep -c 01 || :
-}
-
 # preserved WHAT COMMAND...; served with "${ring[@]}".
 preserved ()
 {
-  local kept control added
+  local control
 
-  warm "$tmp/control"
-  warm "$tmp/disk"
-  for f in disk control; do "$builddir/lib/residency" -m "$tmp/$f" >"$tmp/$f.1"; done
-  [ "$(both "$tmp/disk.1" "$tmp/disk.1")" -gt $((pages / 16)) ] ||
-    fail 'too little was in the cache to see anything'
-
+  for f in control disk; do
+    warm "$tmp/$f"
+    residency -m "$tmp/$f" >"$tmp/$f.1"
+  done
   start_nbdkit file "$tmp/disk" cache=preserve "${ring[@]}"
   limited "${@:2}" >"$tmp/out" 2>&1 || fail "$1: $(<"$tmp/out")"
   stop_nbdkit
 
-  for f in disk control; do "$builddir/lib/residency" -m "$tmp/$f" >"$tmp/$f.2"; done
-  kept=$(both "$tmp/disk.1" "$tmp/disk.2")
-  control=$(both "$tmp/control.1" "$tmp/control.2")
-  added=$(new "$tmp/disk.1" "$tmp/disk.2")
-  [ $((kept * 100)) -ge $((control * 95)) ] ||
-    fail "$1: $kept pages stayed; of the control file, $control"
+  compare_maps "$tmp/control" "$tmp/control.1"
+  control=$stayed
+  compare_maps "$tmp/disk" "$tmp/disk.1"
+  [ "$resident" -gt $((pages / 16)) ] ||
+    fail 'too little was in the cache to see anything'
+  [ $((stayed * 100)) -ge $((control * 95)) ] ||
+    fail "$1: $stayed pages stayed; of the control file, $control"
   [ $((added * 1000)) -le $((pages)) ] ||
     fail "$1: $added pages more than before are cached"
 }
@@ -84,25 +72,19 @@ preserved 'random reads, small ring' "${nbd[@]}" --rw=randread --bs=4k \
 # The partial pages at the ends of what is zeroed or trimmed are read by the
 # kernel, for us.  On ext4 mincore(2), and so cachestats, does not see them.
 drop "$tmp/disk"
-start_nbdkit file "$tmp/disk" cache=preserve
-client_start "$uri"
+start_and_connect file "$tmp/disk" cache=preserve
 for i in {1..20}; do
   ask zero $((i * 1048576 + 1000)) 100000 nohole
   ask zero $((i * 1048576 + 301000)) 1000
 done
 ask flush
-client_stop
 stop_nbdkit
-left=$("$builddir/lib/residency" "$tmp/disk")
-[ "$left" = 0 ] || fail "after zeroes that are not aligned: $left pages"
+clear_now "$tmp/disk" "after zeroes that are not aligned"
 
 # Folios that are larger than a window go, too: a FUA write is one write.
 drop "$tmp/disk"
-start_nbdkit file "$tmp/disk" cache=preserve cache-windows=2 \
+start_and_connect file "$tmp/disk" cache=preserve cache-windows=2 \
   cache-window-size=64K
-client_start "$uri"
 for i in {0..7}; do ask write $((i * 1048576)) 1048576 fua; done
-client_stop
 stop_nbdkit
-left=$("$builddir/lib/residency" "$tmp/disk")
-[ "$left" = 0 ] || fail "after FUA writes larger than a window: $left pages"
+clear_now "$tmp/disk" "after FUA writes larger than a window"

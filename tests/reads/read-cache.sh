@@ -26,7 +26,7 @@ is_seen ()
 all_is_seen ()
 {
   cat "$1" >/dev/null
-  seen=$("$builddir/lib/residency" "$1")
+  seen=$(residency "$1")
   ((seen * page * 100 >= size * 99 && seen * page <= size))
 }
 
@@ -60,7 +60,7 @@ watched ()
 
 is_empty_for_both ()
 {
-  is_empty "$1" && [ "$("$builddir/lib/residency" "$1")" = 0 ]
+  is_empty "$1" && [ "$(residency "$1")" = 0 ]
 }
 
 # empty_for_both FILE WHEN: cachestats and cachestat(2) agree that it is.  A page
@@ -69,7 +69,7 @@ empty_for_both ()
 {
   eventually "$patience" is_empty_for_both "$1" ||
     fail "$2: cachestats sees $(resident "$1") pages, cachestat(2)" \
-      "$("$builddir/lib/residency" "$1")"
+      "$(residency "$1")"
 }
 
 # load FILE cold|warm CONNECTIONS DEPTH REQUEST-SIZE FIO-OPTION...

@@ -9,8 +9,8 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need fio nbdcopy strace
-strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+need fio nbdcopy
+need_strace
 
 mounted ext4 400M
 disk=$mounted/disk
@@ -38,12 +38,6 @@ reads ()
         direct += (substr ($0, RSTART + 8, RLENGTH - 8) + 0) in is_direct
       }
       END { print direct + 0, all + 0 }')
-}
-
-# memory WHAT: of the server, in KiB.
-memory ()
-{
-  sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" "/proc/$server/status"
 }
 
 drop "$disk"
@@ -90,7 +84,6 @@ for i in range(256):
 ' "$tmp/sock"
 ((direct * 10 <= all)) ||
   fail "after a request to cache: $direct of $all reads were direct"
-client_stop
 stop_nbdkit
 under=()
 

@@ -13,14 +13,14 @@ need fio
 disk=$tmp/disk
 truncate -s 256G "$disk" || skip 'no sparse files of 256 GiB here'
 head -c 16M "$disk" >/dev/null
-[ "$("$builddir/lib/residency" "$disk")" -ge 4096 ] ||
+[ "$(residency "$disk")" -ge 4096 ] ||
   lacks 'cachestat(2) does not see the pages of this file'
 
 # is_small PAGES: the client reads, and no more is cached than that.
 is_small ()
 {
   ! gone "$client" || fail 'the client has ended'
-  [ "$("$builddir/lib/residency" "$disk")" -le "$1" ]
+  [ "$(residency "$disk")" -le "$1" ]
 }
 
 start_nbdkit file "$disk" cache=none
@@ -34,7 +34,7 @@ eventually 20 is_small 16384        # swept, what was read above
 
 dd if="$disk" of=/dev/null bs=1M skip=110K count=2K status=none
 eventually 60 is_small $((512 * 256)) ||
-  fail "$("$builddir/lib/residency" "$disk") pages stay of what others have read"
+  fail "$(residency "$disk") pages stay of what others have read"
 kill "$client"
 wait "$client" || :
 stop_nbdkit

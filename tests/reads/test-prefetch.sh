@@ -8,14 +8,8 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 
-memory ()
-{
-  sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" "/proc/$server/status"
-}
-
 truncate -s 2G "$tmp/disk"
-start_nbdkit file "$tmp/disk" cache=none cache-window-size=64K
-client_start "$uri"
+start_and_connect file "$tmp/disk" cache=none cache-window-size=64K
 ask cache 0 1M # the thread, and its stack
 before=$(memory VmRSS)
 for _ in 1 2 3 4; do
@@ -24,6 +18,5 @@ done
 grown=$(($(memory VmHWM) - before))
 # 1,024 windows, and not 32,768, for which the server took 44 MiB.
 ((grown < 16384)) || fail "requests to cache 2 GiB take $grown KiB"
-client_stop
 stop_nbdkit
 empty_now "$tmp/disk" 'after requests to cache 2 GiB'

@@ -37,13 +37,11 @@ reads_cold ()
   # A connection left open.
   head -c $size /dev/zero >"$file"
   drop "$file"
-  start_nbdkit file "$file" cache=none
-  client_start "$uri"
+  start_and_connect file "$file" cache=none
   ask cache 0 8M
   ask read 16M 16M
   ask read 33333333 100001
   empty_for_both "$file" 'after the last read, connection open'
-  client_stop
   stop_nbdkit
 }
 

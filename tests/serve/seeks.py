@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-import nbd
+from nbd_model import connect, extents
 
 MIB = 1 << 20
 HOLE = 2                        # base:allocation's NBD_STATE_HOLE
@@ -22,26 +22,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 disk = os.open(path, os.O_RDWR)
 
 
-def connect():
-    """A connection that asks for block status."""
-    h = nbd.NBD()
-    h.add_meta_context("base:allocation")
-    h.connect_unix(socket)
-    return h
-
-
-def noting(found):
-    """A callback that appends the (MiB, is a hole) of extents to a list."""
-    def note(context, offset, entries, error):
-        found.extend((length / MIB, bool(flags & HOLE))
-                     for length, flags in zip(entries[::2], entries[1::2]))
-    return note
-
-
 def expect(offset, count, *want):
     """These extents in a range of MiB, by a client's query."""
-    found = []
-    first.block_status(count * MIB, offset * MIB, noting(found))
+    found = [(length / MIB, bool(kind & HOLE)) for length, kind
+             in extents(first, offset * MIB, count * MIB)]
     if found != list(want):
         sys.exit(f"{what}: [{offset}, {offset + count}): {found}, not {want}")
 
@@ -76,7 +60,7 @@ def fill(*ranges):
         os.pwrite(disk, b"x" * (end - start) * MIB, start * MIB)
     os.fsync(disk)
     for h in first, second:
-        h.block_status(64 * MIB, 0, noting([]))
+        extents(h, 0, 64 * MIB)
     calls_made()
 
 
@@ -91,7 +75,7 @@ def punch_beside_query(seconds=20):
     end = time.monotonic() + seconds
     with open(f"{folder}/hole", "w", encoding="ascii") as f:
         f.write("0")
-    cookie = first.aio_block_status(4 * MIB, 0, noting([]))
+    cookie = first.aio_block_status(4 * MIB, 0, lambda *_: None)
     while not os.path.exists(f"{folder}/hole.held"):
         first.poll(10)
         if time.monotonic() > end:
@@ -102,7 +86,7 @@ def punch_beside_query(seconds=20):
         first.poll(-1)
 
 
-first, second = connect(), connect()
+first, second = connect(socket), connect(socket)
 
 what = "a scan"
 fill((0, 64))

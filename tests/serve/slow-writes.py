@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 
-import nbd
+from nbd_model import connect, extents
 
 SIZE = 64 << 20
 START, LENGTH = 8 << 20, 16 << 20
@@ -21,22 +21,9 @@ server, rounds, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 data = b"x" * LENGTH
 
 
-def extents(h, count, offset):
-    """[(length, flags)] of a range."""
-    found = []
-
-    def extent(context, offset, entries, error):
-        found.extend(zip(entries[::2], entries[1::2]))
-
-    h.block_status(count, offset, extent)
-    return found
-
-
 f = os.open(path, os.O_RDWR | os.O_CREAT)
-h = nbd.NBD()
-h.add_meta_context("base:allocation")
 os.ftruncate(f, SIZE)
-h.connect_command([server, "-s", "--exit-with-parent", "file", path])
+h = connect("--", server, "-s", "--exit-with-parent", "file", path)
 
 wrong = during = 0
 for i in range(rounds):
@@ -46,12 +33,12 @@ for i in range(rounds):
     writer = threading.Thread(target=os.pwrite, args=(f, data, START))
     writer.start()
     while writer.is_alive():
-        extents(h, SIZE, 0)
+        extents(h, 0, SIZE)
         during += 1
     writer.join()
     wrong += any(flags & HOLE
                  for offset in range(START, START + LENGTH, 61 * 4096)
-                 for length, flags in extents(h, 4096, offset))
+                 for length, flags in extents(h, offset, 4096))
 h.shutdown()
 os.close(f)
 os.unlink(path)

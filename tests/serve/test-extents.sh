@@ -72,11 +72,9 @@ largest ()
   truncate -s $((2 ** 63 - 1)) "$disk" || fail "$1: cannot hold the file"
   data $((2 ** 63 - 101)) 100
   sync "$disk"
-  start_nbdkit --filter=offset file "$disk" offset=$end
-  client_start "$uri"
+  start_and_connect --filter=offset file "$disk" offset=$end
   ask extents 0 8191
   [ "$answer" = '4096:3 4095:0' ] || fail "$1: the largest file: $answer"
-  client_stop
   stop_nbdkit
 }
 

@@ -43,13 +43,11 @@ for cache in default none; do
   fuse_disk
   writes "$tmp/disk"
 
-  start_nbdkit file "$tmp/disk" cache=$cache
-  client_start "$uri"
+  start_and_connect file "$tmp/disk" cache=$cache
   ask write 8M 64K
   [ "$(holes 1M 64K)" = 0 ] || fail "$cache: a program's write is a hole"
   [ "$(holes 8M 64K)" = 0 ] || fail "$cache: a client's write is a hole"
   ask read 8M 64K
-  client_stop
   stop_nbdkit
   kill "$program"
   eventually 5 gone "$program" || fail 'the program does not end'
@@ -63,11 +61,9 @@ late_calls
 mkdir "$tmp/lower"
 truncate -s 64M "$tmp/lower/disk"
 mount_overlay "$tmp" "$tmp/overlay" || skip 'this kernel has no overlayfs'
-start_nbdkit -r file "$tmp/overlay/disk"
-client_start "$uri"
+start_and_connect -r file "$tmp/overlay/disk"
 [ "$(holes 0 64M)" = 1 ] || fail 'overlayfs: no hole in the lower layer'
 echo 'd 0 6' >"$late/answer" # ENXIO
 touch "$late/no-fiemap"
 [ "$(holes 1M 64K)" = 0 ] || fail "overlayfs: a program's write is a hole"
-client_stop
 stop_nbdkit

@@ -59,11 +59,7 @@ need nbdfuse fusermount3
 mkdir "$tmp/fuse"
 for cache in none default; do
   serve
-  mounts+=("$tmp/fuse")
-  nbdfuse "$tmp/fuse/disk" "$uri" 2>"$tmp/fuse.log" &
-  fuse=$!
-  under_pids+=("$fuse")
-  eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
+  fuse_client "$uri"
   model_io 8 "$tmp/fuse/disk"
   eventually 5 fusermount3 -u "$tmp/fuse" || fail 'cannot unmount'
   if ! eventually 5 gone "$fuse"; then
@@ -82,16 +78,9 @@ other ()
   for cache in none default; do through_nbd 16 4; done
 }
 
-mkdir "$tmp/ntfs"
 mount_overlay "$tmp" "$tmp/overlay" || lacks 'needs overlayfs'
 other "$tmp/overlay"
-
-mounted ext3 64M
-other "$mounted"
-
-need mkntfs ntfs-3g
-truncate -s 64M "$tmp/ntfs.img"
-mkntfs -q -F -f "$tmp/ntfs.img" >/dev/null 2>&1 || fail mkntfs
-mounts+=("$tmp/ntfs")
-ntfs-3g "$tmp/ntfs.img" "$tmp/ntfs"
-other "$tmp/ntfs"
+for type in ext3 ntfs; do
+  mounted $type 64M
+  other "$mounted"
+done

@@ -9,13 +9,12 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-python=/usr/bin/python3         # the one that Debian's libnbd is for
-"$python" -c 'import nbd' 2>/dev/null || lacks 'needs libnbd for Python'
+need_python_nbd
 
 # on FOLDER
 on ()
 {
-  timeout --foreground -k 5 300 "$python" "$srcdir/serve/slow-writes.py" "$NBDKIT" \
+  limited /usr/bin/python3 "$srcdir/serve/slow-writes.py" "$NBDKIT" \
     "${ROUNDS:-20}" "$1/disk" >&2 || fail "$1"
 }
 

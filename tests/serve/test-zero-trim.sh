@@ -88,12 +88,10 @@ exercise ()
   local cache
 
   for cache in default none; do
-    start_nbdkit file "$1" "cache=$cache"
-    client_start "$uri"
+    start_and_connect file "$1" "cache=$cache"
     bytes
     blocks "$1"
     ask save "$tmp/model"
-    client_stop
     stop_nbdkit
     same "$tmp/model" "$1"
   done
@@ -103,11 +101,9 @@ truncate -s "$size" "$backing"
 exercise "$backing"
 
 # On a file that can be punched, FAST_ZERO has no reason to refuse.
-start_nbdkit file "$backing" cache=none
-client_start "$uri"
+start_and_connect file "$backing" cache=none
 ask zero 0 1M fast
 ask zero 1M 1M fast nohole
-client_stop
 stop_nbdkit
 
 need_root
@@ -118,10 +114,8 @@ losetup -d "$device"
 attach "$backing" --sector-size 4096
 exercise "$device"
 
-start_nbdkit -v -D file.zero=1 file "$device" cache=none
-client_start "$uri"
+start_and_connect -v -D file.zero=1 file "$device" cache=none
 ask zero 5000 1000000
-client_stop
 stop_nbdkit
 for line in 'punching a hole: 995328 bytes at offset 8192' \
   'writing: 3192 bytes at offset 5000' \

@@ -59,10 +59,8 @@ stop_nbdkit
 # Prefetching reads into the page cache.
 random_file "$tmp/disk" 4M
 drop "$tmp/disk"
-start_nbdkit file "$tmp/disk"
-client_start "$uri"
+start_and_connect file "$tmp/disk"
 ask cache 0 4M
-client_stop
 stop_nbdkit
 eventually 5 sh -c "! [ \"\$('$builddir/lib/residency' '$tmp/disk')\" = 0 ]" ||
   fail 'the cache request brought nothing in'

@@ -9,17 +9,11 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need nbdinfo nbdcopy mkfifo strace
+need nbdinfo nbdcopy mkfifo
 
-strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
-# LeakSanitizer is a debugger too, and there can only be one.
-export ASAN_OPTIONS=detect_leaks=0
+need_strace
 
-# Our Debian package puts the stock plugin aside.
-plugins=$("$NBDKIT" --dump-config | sed -n 's/^plugindir=//p')
-stock=$plugins/nbdkit-stock-file-plugin.so
-[ -e "$stock" ] || stock=$plugins/nbdkit-file-plugin.so
-[ -e "$stock" ] || lacks "needs the stock plugin, $stock"
+find_stock
 about=$("$NBDKIT" "$stock" --dump-plugin)
 [[ $about != *file_windowed=* ]] || lacks "needs the stock plugin, not ours"
 [[ $about =~ version=1\.([0-9]+) ]] || fail "its version: $about"
@@ -113,6 +107,25 @@ means ()
   [ "$meaning" = "$want" ] || fail "$*: means $meaning, and not $want"
 }
 
+# each_means MEANING ARGUMENT...: each of the arguments alone.
+each_means ()
+{
+  local argument
+
+  for argument in "${@:2}"; do means "$1" "$argument"; done
+}
+
+# disk_is_refused ARGUMENT...: with each of these words, which are arguments.
+disk_is_refused ()
+{
+  local words
+
+  for words; do
+    # shellcheck disable=SC2086
+    means refused disk $words
+  done
+}
+
 both=0
 
 # ---- nbdkit 1.32 and later ----
@@ -120,48 +133,22 @@ both=0
 from=32 to=9999
 
 # The served file.
-means 'disk default normal' disk
-means 'disk default normal' file=disk
-means 'disk default normal' file=./disk
-means 'disk default normal' file=dir/../disk
-means 'disk default normal' "file=/$tmp//cwd/./disk"
-means 'disk default normal' file=link
-means 'other default normal' file=/proc/self/fd/7
-means '262144 default normal' file=a=b
-means '262144 default normal' ./a=b
-means '262144 default normal' cache
-means 'in default normal' dir=dir
-means 'in default normal' directory=dir
-means 'in default normal' dir=dir/
-means 'in default normal' dir=dirlink
-means 'in default normal' dir=.//dirlink/../dir/.
+each_means 'disk default normal' disk file=disk file=./disk file=dir/../disk \
+  "file=/$tmp//cwd/./disk" file=link
+each_means 'other default normal' file=/proc/self/fd/7
+each_means '262144 default normal' file=a=b ./a=b cache
+each_means 'in default normal' dir=dir directory=dir dir=dir/ dir=dirlink \
+  dir=.//dirlink/../dir/.
 means refused
-means refused cache=none
-means refused file=
-means refused dir=
-means refused ''
-means refused file=missing
-means refused file=disk/
-means refused file=dir
-means refused file=fifo
-means refused file=/dev/null
-means refused file=dangling
-means refused file=loop
-means refused dir=missing
-means refused dir=disk
-means refused dir=fifo
-means refused dir=dangling
-means refused a=b
+each_means refused cache=none file= dir= '' file=missing file=disk/ file=dir \
+  file=fifo file=/dev/null file=dangling file=loop dir=missing dir=disk \
+  dir=fifo dir=dangling a=b FILE=disk
+disk_is_refused dir=dir missing rdelay=1 wdelay=1ms
 means refused bogus=1 disk
 means refused Cache=none disk
-means refused FILE=disk
-means refused disk dir=dir
 means refused dir=dir disk
-means refused disk missing
 means refused missing disk
 means refused dir=missing dir=dir
-means refused disk rdelay=1
-means refused disk wdelay=1ms
 
 # How.
 means 'disk default normal' disk cache=default
@@ -170,12 +157,6 @@ means 'in none normal' cache=none dir=dir
 means 'disk none normal' disk cache=none cache=none
 means 'disk default normal' disk cache=none cache=default
 means 'disk none normal' cache=default disk cache=none
-means refused disk cache=
-means refused disk cache=NONE
-means refused disk 'cache= none'
-means refused disk cache=true
-means refused disk cache=bogus cache=none
-means refused disk cache=none cache=bogus
 means 'disk default normal' disk fadvise=normal
 means 'disk default random' disk fadvise=random
 means 'disk default sequential' fadvise=sequential disk
@@ -184,10 +165,10 @@ means 'disk none random' disk fadvise=random cache=none
 means 'disk default random' disk fadvise=random fadvise=random
 means 'disk default normal' disk fadvise=random fadvise=normal
 means 'disk default random' fadvise=sequential disk fadvise=random
-means refused disk fadvise=
-means refused disk fadvise=Random
-means refused disk fadvise=bogus fadvise=normal
-means refused disk fadvise=normal fadvise=bogus
+means refused disk 'cache= none'
+disk_is_refused cache= cache=NONE cache=true 'cache=bogus cache=none' \
+  'cache=none cache=bogus' fadvise= fadvise=Random \
+  'fadvise=bogus fadvise=normal' 'fadvise=normal fadvise=bogus'
 
 # ---- until 1.32: repeated, the last one is served; later this is refused ----
 
@@ -205,30 +186,13 @@ means 'in default normal' dir=. directory=dir
 
 from=34 to=9999
 
-means 'other default normal' fd=7
+each_means 'other default normal' fd=7 fd=0x7 fd=0X7 fd=07 fd=007 'fd= 7' fd=+7
 means 'other none random' fd=7 cache=none fadvise=random
-means 'other default normal' fd=0x7
-means 'other default normal' fd=0X7
-means 'other default normal' fd=07
-means 'other default normal' fd=007
-means 'other default normal' 'fd= 7'
-means 'other default normal' fd=+7
-means 'in default normal' dirfd=8
-means 'in default normal' dirfd=010
-means 'in default normal' dirfd=0x8
-means refused fd=
-means refused fd=7x
-means refused 'fd=7 '
-means refused fd=08
-means refused fd=2
-means refused fd=0
-means refused fd=-1
-means refused fd=99
-means refused fd=4294967303
-means refused fd=8
+each_means 'in default normal' dirfd=8 dirfd=010 dirfd=0x8
+each_means refused fd= fd=7x 'fd=7 ' fd=08 fd=2 fd=0 fd=-1 fd=99 \
+  fd=4294967303 fd=8 dirfd=7
 means refused fd=7 fd=7
 means refused fd=7 dirfd=8
-means refused dirfd=7
 means refused dirfd=8 dirfd=8
 means refused disk fd=7
 means refused fd=7 disk
@@ -252,11 +216,7 @@ means 'disk none normal' disk cache=none "$pressure=true"
 means 'disk none normal' disk cache=default "$pressure=true"
 means 'disk none normal' disk "$pressure=false" cache=none
 means 'disk default normal' disk "$pressure=true" cache=default
-means refused disk "$pressure="
-means refused disk "$pressure=2"
-means refused disk "$pressure=maybe"
-means refused disk "$pressure=none"
-means refused disk "$pressure=maybe" "$pressure=true"
+disk_is_refused $pressure={,2,maybe,none} "$pressure=maybe $pressure=true"
 
 [ "$both" -gt 60 ] || fail "only $both rows were run with the stock plugin"
 

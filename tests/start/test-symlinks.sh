@@ -34,12 +34,7 @@ serves ()
 {
   local name status
 
-  timeout --foreground -k 1 60 nbdinfo --list "$uri" >"$tmp/list" ||
-    fail "$mode: no list"
-  sed -n 's/^export="\(.*\)":$/\1/p' "$tmp/list" | LC_ALL=C sort >"$tmp/got"
-  printf '%s\n' "$@" | LC_ALL=C sort | diff - "$tmp/got" >&2 ||
-    fail "$mode: it lists something else"
-
+  lists "$mode" "$@"
   for name in good inside deep around outside absolute twice magic loop \
     dangling; do
     status=0

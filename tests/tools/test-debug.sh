@@ -25,8 +25,7 @@ says ()
   [ "$lines" = "$1" ]
 }
 
-start_nbdkit -v -D file.evict=1 file "$disk" cache=none
-client_start "$uri"
+start_and_connect -v -D file.evict=1 file "$disk" cache=none
 
 for i in {0..255}; do ask write $((i * 4096)) 4096; done
 ask flush
@@ -55,27 +54,22 @@ logs $((sealed + 4)) 'evicted .* window'
 stop_nbdkit
 
 # Windows of the requested size, and no line without -D.
-start_nbdkit -v -D file.evict=1 file "$disk" cache=none \
+start_and_connect -v -D file.evict=1 file "$disk" cache=none \
   cache-window-size=256K
-client_start "$uri"
 ask write 0 2M
 ask flush
 empty_soon "$disk" 'after a flush'
 logs 8 'sealed .*1 extents, 262144 bytes'
-client_stop
 stop_nbdkit
 
-start_nbdkit -v file "$disk" cache=none
-client_start "$uri"
+start_and_connect -v file "$disk" cache=none
 ask write 0 2M
 ask flush
 empty_soon "$disk" 'after a flush'
 logs 0 'sealed|evicted'
-client_stop
 stop_nbdkit
 
-start_nbdkit -v -D file.zero=1 file "$disk" cache=none
-client_start "$uri"
+start_and_connect -v -D file.zero=1 file "$disk" cache=none
 ask zero 1M 1M
 ask zero 3M 1M nohole
 client_stop

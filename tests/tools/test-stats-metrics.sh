@@ -50,12 +50,10 @@ has ()
 }
 
 truncate -s 64M "$disk"
-start_nbdkit file "$disk" cache=none stats="$stats"
-client_start "$uri"
+start_and_connect file "$disk" cache=none stats="$stats"
 for i in {0..255}; do ask write $((i * 4096)) 4096; done
 ask flush
 ask read 0 131072               # too long to be read past the page cache
-client_stop
 stop_nbdkit
 here="disk='$disk'"
 parse "$stats"

@@ -35,8 +35,7 @@ has_reads ()
 
 # 256 sequential writes and one apart: 257 requests, 2 extents, one window.
 truncate -s 64M "$disk"
-start_nbdkit file "$disk" cache=none stats="$stats"
-client_start "$uri"
+start_and_connect file "$disk" cache=none stats="$stats"
 for i in {0..255}; do ask write $((i * 4096)) 4096; done
 ask write 8388608 4096
 ask flush
@@ -73,9 +72,7 @@ kill -USR1 "$server"
 eventually 10 has_reads 4 || fail "nothing on the second SIGUSR1: $(cat "$stats")"
 # Past the end of what the file has become: a request that fails.
 truncate -s 1M "$disk"
-ask_any read 8388608 4096
-[[ $answer = error* ]] || fail "a read past the end: $answer"
-client_stop
+ask_error E read 8388608 4096
 stop_nbdkit
 is '5 1' '"\(.reads) \(.failed_requests)"'
 jq -e --arg version "$("$NBDKIT" file --version | sed -n 's/^file //p')" \
@@ -170,7 +167,6 @@ eventually 10 says 'does not contain statistics, so it is not overwritten' ||
 [ "$(cat "$stats")" = 'not statistics' ] || fail 'it was overwritten'
 rm "$stats"
 eventually 10 has_reads 4 || fail 'it does not come back'
-client_stop
 stop_nbdkit
 [ "$(echo "$stats"*)" = "$stats" ] || fail "left: $(echo "$stats"*)"
 

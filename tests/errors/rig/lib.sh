@@ -139,8 +139,7 @@ fresh_disk ()
 # fails REQUEST...: with EIO.
 fails ()
 {
-  ask_any "$@"
-  [[ $answer = 'error EIO'* ]] || fail "$*: $answer, and not EIO"
+  ask_error EIO "$@"
 }
 
 # late_calls: servers that are started next have calls.so, see lib/calls.c.

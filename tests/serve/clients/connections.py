@@ -11,15 +11,10 @@ import sys
 
 import nbd
 
+from nbd_model import connect, extents
+
 MIB = 1 << 20
 REQUESTS = 400      # of each connection, 16 at a time
-
-
-def connect(uri):
-    h = nbd.NBD()
-    h.add_meta_context(nbd.CONTEXT_BASE_ALLOCATION)
-    h.connect_uri(uri)
-    return h
 
 
 def wait(handles, pending, most):
@@ -84,25 +79,16 @@ def read_all(handles, model):
 
 def check_status(h, model):
     """What block status calls zero has no data; a trimmed end is a hole."""
-    entries, end = [], len(model)
-
-    def note(context, offset, extents, error):
-        if context == nbd.CONTEXT_BASE_ALLOCATION:
-            for count, flags in zip(extents[::2], extents[1::2]):
-                entries.append((offset, count, flags))
-                offset += count
-
-    offset = 0
-    while offset < end:
-        before = len(entries)
-        h.block_status(end - offset, offset, note)
-        if len(entries) == before:
+    offset, kind = 0, 0
+    while offset < len(model):
+        found = extents(h, offset, len(model) - offset)
+        if not found:
             sys.exit("no block status")
-        offset = sum(entries[-1][:2])
-    for offset, count, flags in entries:
-        if flags & nbd.STATE_ZERO and any(model[offset:offset + count]):
-            sys.exit(f"block status: there is data at {offset}")
-    if not entries[-1][2] & nbd.STATE_HOLE:
+        for count, kind in found:
+            if kind & nbd.STATE_ZERO and any(model[offset:offset + count]):
+                sys.exit(f"block status: there is data at {offset}")
+            offset += count
+    if not kind & nbd.STATE_HOLE:
         sys.exit("block status: what was trimmed is no hole")
 
 

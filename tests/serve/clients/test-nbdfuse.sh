@@ -16,7 +16,6 @@ need nbdfuse fusermount3 mkfs.ext4 e2fsck fstrim losetup diff cachestats
 
 disk=$tmp/disk
 mkdir "$tmp/fuse" "$tmp/mnt" "$tmp/files"
-mounts+=("$tmp/fuse" "$tmp/mnt")
 
 # Many small files, a few large ones.
 for ((i = 0; i < 100; i++)); do
@@ -56,11 +55,8 @@ unmount ()
 
 truncate -s 96M "$disk"
 start_nbdkit file "$disk" cache=none
-# In a session of its own: Ctrl-C is for this script, which unmounts first.
-setsid nbdfuse -C 4 "$tmp/fuse/disk" "$uri" 2>"$tmp/fuse.log" &
-fuse=$!
-under_pids+=("$fuse")
-eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
+fuse_client "$uri" -C 4
+mounts+=("$tmp/mnt")
 attach "$tmp/fuse/disk"
 mkfs.ext4 -q "$device" || fail 'mkfs.ext4'
 mount -t ext4 "$device" "$tmp/mnt" || fail 'mount'

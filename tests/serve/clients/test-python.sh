@@ -9,21 +9,11 @@
 # shellcheck source=../../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need cachestats cmp
-
-# The distribution's module is for the distribution's Python, which need not be
-# the first in PATH.
-python=
-for candidate in python3 /usr/bin/python3; do
-  if "$candidate" -c 'import nbd' 2>/dev/null; then
-    python=$candidate
-    break
-  fi
-done
-[ -n "$python" ] || lacks 'needs the module nbd of Python'
+need_python_nbd
 
 truncate -s $((32 * 1048576)) "$tmp/disk"
 start_nbdkit file "$tmp/disk" cache=none
-limited "$python" "$srcdir/serve/clients/connections.py" "$uri" "$tmp/model" ||
+limited /usr/bin/python3 "$srcdir/serve/clients/connections.py" "$uri" "$tmp/model" ||
   fail 'see above'
 empty_soon "$tmp/disk" 'when the clients have gone'
 stop_nbdkit

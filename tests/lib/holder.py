@@ -1,0 +1,51 @@
+#!/usr/bin/python3
+"""Hold something of a file, as another program may: print "held", and do so until
+a signal.
+
+  holder.py map FILE [LENGTH [OFFSET]]  pages in memory, by a mapping (all of it)
+  holder.py mlock FILE...               the same, locked: the first 64 KiB of each
+  holder.py LOCK_SH FILE                a lock, as of lockf(3)
+  holder.py LOCK_EX FILE
+  holder.py reader FILE                 a lock of one that cannot write, of a byte
+                                        far behind the end
+
+Copyright (C) 2026 The nbdkit-windowed-file authors
+SPDX-License-Identifier: BSD-3-Clause
+"""
+
+import ctypes
+import fcntl
+import mmap
+import os
+import signal
+import struct
+import sys
+
+FAR = 0x6e62646b69740000
+F_OFD_SETLK = 37
+LOCKED = 65536
+
+how, path, *rest = sys.argv[1:]
+libc = ctypes.CDLL(None)
+kept = []
+
+if how == "map":
+    length, offset = [*map(int, rest), 0, 0][:2]
+    with open(path, "rb") as f:
+        kept.append(mmap.mmap(f.fileno(), length, prot=mmap.PROT_READ,
+                              offset=offset))
+    sum(kept[0][::4096])
+elif how == "mlock":
+    for name in [path, *rest]:
+        with open(name, "r+b") as f:
+            kept.append(mmap.mmap(f.fileno(), LOCKED))
+        at = ctypes.addressof(ctypes.c_char.from_buffer(kept[-1]))
+        if libc.mlock(ctypes.c_void_p(at), LOCKED) != 0:
+            sys.exit("mlock")
+elif how == "reader":
+    fcntl.fcntl(os.open(path, os.O_RDONLY), F_OFD_SETLK, struct.pack(
+        "hhqqi4x", fcntl.F_RDLCK, 0, FAR, 1, 0))
+else:
+    fcntl.lockf(os.open(path, os.O_RDWR), getattr(fcntl, how))
+print("held", flush=True)
+signal.pause()
