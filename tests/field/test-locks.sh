@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Other programs can lock a served file as with the stock plugin, and no lock of
-# a process that may only read the file makes its pages stay in memory.
+# Other programs can lock a served file as with the stock plugin, and with
+# cache=none no lock of theirs makes pages stay in memory.
+#
+# A backup job may hold such a lock; also a process that has the file open for
+# reading only.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -9,12 +12,7 @@
 . "${srcdir:-.}/lib/lib.sh" || exit
 need nbdcopy
 
-# Our Debian package puts the stock plugin aside.
-plugins=$("$NBDKIT" --dump-config | sed -n 's/^plugindir=//p')
-stock=$plugins/nbdkit-stock-file-plugin.so
-[ -e "$stock" ] || stock=$plugins/nbdkit-file-plugin.so
-[ -e "$stock" ] || lacks "needs the stock plugin, $stock"
-
+find_stock
 disk=$tmp/disk
 
 # locks HOW: of the whole file, for a moment, prints the result.
@@ -52,8 +50,7 @@ results ()
 
   rm -f "$disk"
   truncate -s 16M "$disk"
-  start_nbdkit "$1" "$disk" cache=none
-  client_start "$uri"
+  start_and_connect "$1" "$disk" cache=none
   ask write 0 1M
   ask flush
   found=
@@ -64,7 +61,6 @@ results ()
   done
   ask write 1M 4K
   ask read 0 1M
-  client_stop
   stop_nbdkit
 }
 
@@ -73,29 +69,19 @@ expected=$found
 results file
 [ "$found" = "$expected" ] || fail "$found but with the stock plugin $expected"
 
-# The lock of a process that has the file open for reading only, at the offset
-# that means to this plugin that another server writes the file.
 random_file "$tmp/src" 64M
 cp "$tmp/src" "$disk"
-/usr/bin/python3 -c '
-import fcntl, os, signal, struct, sys
-fd = os.open(sys.argv[1], os.O_RDONLY)
-fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0,
-                                0x6e62646b69740000, 1, 0))  # F_OFD_SETLK
-open(sys.argv[2], "w").close()
-signal.pause()' "$disk" "$tmp/locked" &
-locker=$!
-pids+=("$locker")
-eventually 20 test -e "$tmp/locked" || fail 'no lock'
-drop "$disk"
-start_nbdkit -r file "$disk" cache=none
-client_start "$uri"
-for ((i = 0; i < 64; i++)); do ask_any read "${i}M" 1M; done
-empty_soon "$disk" 'read while a reader holds a lock, the client is idle'
-client_stop
-limited nbdcopy "$uri" "$tmp/out"
-same "$tmp/src" "$tmp/out"
-empty_soon "$disk" 'copied while a reader holds a lock, the client has left'
-alive "$locker" || fail 'nobody holds the lock any more'
-kill "$locker"
-stop_nbdkit
+for how in LOCK_SH LOCK_EX reader; do
+  drop "$disk"
+  hold_pages $how "$disk"
+  start_and_connect -r file "$disk" cache=none
+  for ((i = 0; i < 64; i++)); do ask_any read "${i}M" 1M; done
+  empty_soon "$disk" "read while a program holds a lock ($how), client idle"
+  client_stop
+  limited nbdcopy "$uri" "$tmp/out"
+  same "$tmp/src" "$tmp/out"
+  empty_soon "$disk" "copied while a program holds a lock ($how)"
+  alive "$holder" || fail 'nobody holds the lock any more'
+  let_pages_go
+  stop_nbdkit
+done
