@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # With cache=none, a client that reads and writes nothing leaves the pages of
-# other programs in the page cache, also dirty pages.  A client that reads at
-# one place leaves the pages that are far away.
+# other programs in the page cache, be they dirty, read or mapped.  A client that
+# reads at one place leaves the pages that are far away.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -10,11 +10,11 @@
 . "${srcdir:-.}/lib/lib.sh" || exit
 need nbdinfo
 
-# served COMMAND: by a server that ends with its client.
+# served COMMAND [OPTION]: by a server that ends with its client.
 served ()
 {
-  limited "$NBDKIT" -U - file "$tmp/disk" cache=none --run "$1" >/dev/null ||
-    fail "$1"
+  limited "$NBDKIT" "${@:2}" -U - file "$tmp/disk" cache=none --run "$1" \
+    >/dev/null || fail "$1"
 }
 
 truncate -s 1G "$tmp/disk"
@@ -36,10 +36,49 @@ served 'nbdinfo "$uri"'
   fail 'a client that reads the start of the disk'
 
 # The last bytes are beside the pages.
-start_nbdkit file "$tmp/disk" cache=none
-client_start "$uri"
+start_and_connect file "$tmp/disk" cache=none
 ask write $((1024 * 1048576 - 4096)) 4096
 ask write $((960 * 1048576)) 4096
-client_stop
 stop_nbdkit
 empty_now "$tmp/disk" 'a client that writes before and after the pages'
+
+# keeps WHAT [OPTION]: "residency OPTION" of the file does not fall.  The
+# kernel writes dirty pages back at times of its own, which is why 1 of 3 tries
+# is enough.
+keeps ()
+{
+  local before after option
+
+  for option in '' -r; do
+    for _ in 1 2 3; do
+      prepare
+      before=$(residency "${@:2}" "$tmp/disk")
+      # shellcheck disable=SC2016
+      served 'nbdinfo --size "$uri"' ${option:+"$option"}
+      after=$(residency "${@:2}" "$tmp/disk")
+      [ "$before" -gt 8000 ] || continue
+      [ $((after * 10)) -lt $((before * 9)) ] || continue 2
+    done
+    fail "nbdinfo${option:+ with -r}: of $before $1 pages, $after are left"
+  done
+}
+
+# Another program has read.
+head -c 64M /dev/zero >"$tmp/disk"
+sync "$tmp/disk"
+prepare () { cat "$tmp/disk" >/dev/null; }
+keeps resident
+
+prepare () { :; }
+hold_pages map "$tmp/disk"
+keeps mapped
+let_pages_go
+
+# Another program has just written.  A file that is replaced would be written
+# back at once by ext4.
+prepare () {
+  dd if=/dev/zero of="$tmp/disk" bs=1M count=64 conv=notrunc status=none
+}
+[ "$(prepare && residency -n "$tmp/disk")" -gt 8000 ] ||
+  skip 'the kernel does not count the dirty pages of a file'
+keeps dirty -n

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A close delays no client of another export and not the end of the server, and
-# it leaves the pages of a file alone that no request has used.
+# A close delays no client of another export and not the end of the server.
 #
 # The disk is emptied while its writeback cannot proceed: the disk is an ext4 on
 # a loop device on FUSE, whose server answers no write until the test lets it.
@@ -13,7 +12,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need losetup mkfs.ext4 nbdcopy nbdinfo
+need losetup mkfs.ext4 nbdcopy
 
 # fails MESSAGE: after the blocked writes may proceed.
 fails ()
@@ -79,7 +78,6 @@ case_serialized ()
   [ ! -e "$tmp/gate" ] || fail 'the writes were not blocked'
   touch "$tmp/gate"
   empty_soon "$tmp/mounted/a" 'when the writes were let go'
-  client_stop
   stop_nbdkit
   empty_now "$tmp/mounted/a" 'after the server has ended'
   cmp -n 1M "$tmp/src" "$tmp/mounted/a" >&2 || fail 'the data is not in a'
@@ -87,94 +85,20 @@ case_serialized ()
   umount "$tmp/disk"
 }
 
-# maps FILE: in a process of its own, $neighbour, which uses all pages.
-maps ()
-{
-  rm -f "$tmp/mapped"
-  /usr/bin/python3 -c '
-import mmap, signal, sys
-with open(sys.argv[1], "rb") as f:
-    m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
-sum(m[::4096])
-open(sys.argv[2], "w").close()
-signal.pause()' "$1" "$tmp/mapped" &
-  neighbour=$!
-  pids+=("$neighbour")
-  eventually 20 test -e "$tmp/mapped" || fail 'nobody maps the file'
-}
-
-unmaps ()
-{
-  kill "$neighbour"
-  wait "$neighbour" || :
-}
-
+# Another process uses all pages.
 case_terminated ()
 {
   random_file "$tmp/image" 64M
   drop "$tmp/image"
-  maps "$tmp/image"
-  start_nbdkit file "$tmp/image" cache=none
-  client_start "$uri"
+  hold_pages map "$tmp/image"
+  start_and_connect file "$tmp/image" cache=none
   ask write 0 64K
   ask read 0 64K
   kill "$server"
   client_stop
   has_ended
-  unmaps
+  let_pages_go
 }
 
-# inspect [OPTION]: a client that makes no request.
-inspect ()
-{
-  # shellcheck disable=SC2016
-  limited "$NBDKIT" "$@" -U - file "$tmp/image" cache=none \
-    --run 'nbdinfo --size "$uri"' >"$tmp/size" 2>"$tmp/said" ||
-    fail "nbdinfo: $(<"$tmp/said")"
-}
-
-# keeps WHAT [OPTION]: "residency OPTION" of the file does not fall.  The
-# kernel writes dirty pages back at times of its own, which is why 1 of 3 tries
-# is enough.
-keeps ()
-{
-  local before after option
-
-  for option in '' -r; do
-    for _ in 1 2 3; do
-      prepare
-      before=$("$builddir/lib/residency" "${@:2}" "$tmp/image")
-      inspect ${option:+"$option"}
-      after=$("$builddir/lib/residency" "${@:2}" "$tmp/image")
-      [ "$before" -gt 8000 ] || continue
-      [ $((after * 10)) -lt $((before * 9)) ] || continue 2
-    done
-    fail "nbdinfo${option:+ with -r}: of $before $1 pages, $after are left"
-  done
-}
-
-case_untouched ()
-{
-  # Another program has just written.  A file that is replaced would be written
-  # back at once by ext4.
-  head -c 64M /dev/zero >"$tmp/image"
-  prepare () {
-    dd if=/dev/zero of="$tmp/image" bs=1M count=64 conv=notrunc status=none
-  }
-  [ "$(prepare && "$builddir/lib/residency" -n "$tmp/image")" -gt 8000 ] ||
-    skip 'the kernel does not count the dirty pages of a file'
-  keeps dirty -n
-
-  # Another program has read.
-  prepare () { cat "$tmp/image" >/dev/null; }
-  sync "$tmp/image"
-  keeps resident
-
-  prepare () { :; }
-  maps "$tmp/image"
-  keeps mapped
-  unmaps
-}
-
-[ $# -gt 0 ] || set -- serialized terminated untouched
+[ $# -gt 0 ] || set -- serialized terminated
 for name; do "case_$name"; done
