@@ -60,8 +60,9 @@ refused dirfd 7 --                      dirfd=7 dirfd=7 7<"$tmp/dir"
 # It must be there, and of the right kind.
 for how in file file= ; do
   refused "$how" missing --             "file=$tmp/missing"
-  refused "$how" "$tmp/dir" --          "file=$tmp/dir"
-  refused "$how" "$tmp/fifo" --         "file=$tmp/fifo"
+  refused "$how" "$tmp/dir" directory -- "file=$tmp/dir"
+  refused "$how" "$tmp/fifo" 'not a regular file or block device' -- \
+    "file=$tmp/fifo"
   refused "$how" "$tmp/sock" --         "file=$tmp/sock"
   refused "$how" /dev/null --           file=/dev/null
 done
@@ -78,9 +79,9 @@ for bad in notanumber 99 -1 1 7x '' 99999999999999999999; do
   refused fd "$bad" --                  "fd=$bad" 99>&-
   refused dirfd "$bad" --               "dirfd=$bad" 99>&-
 done
-refused fd 7 --                         fd=7 7<"$tmp/dir"
+refused fd 7 directory --               fd=7 7<"$tmp/dir"
 refused fd 7 --                         fd=7 7</dev/null
-refused fd 7 --                         fd=7 7<>"$tmp/fifo"
+refused fd 7 'not a regular file or block device' -- fd=7 7<>"$tmp/fifo"
 refused dirfd 7 --                      dirfd=7 7<"$disk"
 
 # How to serve it.

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # A file that cannot be opened for writing is served read-only, as nbdkit -r
-# serves every file.  The file is on a read-only mount, immutable, or served by
-# a descriptor that is read-only or appends.  A flush succeeds also where the
-# file system has no fsync(2), as squashfs.
+# serves every file, and the debug log gives the reason.  A flush succeeds, also
+# where the file system has no fsync(2), as squashfs.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,9 +10,9 @@
 . "${srcdir:-.}/lib/lib.sh" || exit
 need nbdinfo nbdcopy cmp
 
-mkdir "$tmp/dir"
+mkdir "$tmp/dir" "$tmp/dev" "$tmp/bind" "$tmp/small" "$tmp/squashed" "$tmp/over"
 disk=$tmp/dir/disk
-random_file "$disk" 100001
+random_file "$disk" 8M
 
 # served WHETHER-READ-ONLY EXPORT ARGUMENT...
 served ()
@@ -22,7 +21,7 @@ served ()
 
   at="nbd+unix:///$2?socket=$tmp/sock"
   shift 2
-  start_nbdkit "$@"
+  start_nbdkit -v "$@"
   limited nbdinfo --is read-only "$at" || status=$?
   case $want-$status in
     read-only-0 | writable-2) ;;
@@ -30,7 +29,28 @@ served ()
   esac
   limited nbdcopy "$at" "$tmp/out"
   same "$disk" "$tmp/out"
+  if [ "$want" = read-only ] && [ "$1" != -r ]; then
+    for _ in 1 2; do
+      client_start "$at"
+      ask flush
+      ask flush
+      client_stop
+    done
+  fi
   stop_nbdkit
+}
+
+# unwritable FILE REASON: as one export and in its folder.
+unwritable ()
+{
+  local cache
+
+  for cache in default none; do
+    served read-only '' file "$1" "cache=$cache"
+    grep -q "debug: .*$2" "$tmp/log" || fail "$1: the log does not say '$2'"
+    served read-only disk file "dir=${1%/*}" "cache=$cache"
+    grep -q "debug: .*$2" "$tmp/log" || fail "$1: the log does not say '$2'"
+  done
 }
 
 for cache in default none; do
@@ -57,56 +77,35 @@ os.execvp(sys.argv[2], sys.argv[2:])' "$disk")
   under=()
 done
 
-mkdir "$tmp/bind"
-mounts+=("$tmp/bind")
+# The file is in the lower layer, and the upper layer has no room for a copy.
+mounts+=("$tmp/small" "$tmp/bind")
+mount -t tmpfs -o size=2M none "$tmp/small"
+mount_overlay "$tmp/small" "$tmp/overlay" "$tmp/dir" ||
+  lacks 'needs overlayfs over tmpfs'
+unwritable "$tmp/overlay/disk" 'No space left on device'
+
 mount --bind "$tmp/dir" "$tmp/bind" || lacks 'needs mount --bind'
 mount -o remount,bind,ro "$tmp/bind"
+unwritable "$tmp/bind/disk" 'Read-only file system'
 for cache in default none; do
-  served read-only '' file "$tmp/bind/disk" "cache=$cache"
-  served read-only disk file "dir=$tmp/bind" "cache=$cache"
   served read-only disk file dirfd=7 "cache=$cache" 7<"$tmp/bind"
 done
 
 # Not every file system knows of immutable files.
 immutable+=("$disk")
-if chattr +i "$disk" 2>/dev/null; then
-  served read-only '' file "$disk" cache=none
-  served read-only disk file "dir=$tmp/dir" cache=none
-fi
+! chattr +i "$disk" 2>/dev/null ||
+  unwritable "$disk" 'Operation not permitted'
 
-# A block device that is read-only.
-truncate -s 1M "$tmp/backing"
-attach "$tmp/backing" -r
-disk=$device
-served read-only '' file "$device" cache=none
+# A block device that is read-only can be opened for writing on some kernels,
+# and the kernel gives no reason there.
+attach "$disk" -r
+ln -s "$device" "$tmp/dev/disk"
+unwritable "$tmp/dev/disk" ''
 
 command -v mksquashfs >/dev/null && grep -q squashfs /proc/filesystems || exit 0
-mkdir "$tmp/squashed" "$tmp/over"
 mksquashfs "$tmp/dir" "$tmp/squashfs.img" -quiet -no-progress >/dev/null
-disk=$tmp/squashed/disk
-
-# flushed FILE: once each for two clients.
-flushed ()
-{
-  local cache
-
-  for cache in default none; do
-    served read-only '' file "$1" "cache=$cache"
-    start_nbdkit file "$1" "cache=$cache"
-    for _ in 1 2; do
-      client_start "$uri"
-      ask flush
-      ask flush
-      client_stop
-    done
-    stop_nbdkit
-  done
-}
-
 mounts+=("$tmp/squashed" "$tmp/over")
 mount -o loop "$tmp/squashfs.img" "$tmp/squashed" || lacks 'needs mount -o loop'
-flushed "$disk"
-mkdir "$tmp/lower"
-mount -t overlay -o "lowerdir=$tmp/squashed:$tmp/lower" none "$tmp/over" ||
-  exit 0
-flushed "$tmp/over/disk"
+unwritable "$tmp/squashed/disk" 'Read-only file system'
+mount -t overlay -o "lowerdir=$tmp/squashed:$tmp/dev" none "$tmp/over" || exit 0
+unwritable "$tmp/over/disk" 'Read-only file system'
