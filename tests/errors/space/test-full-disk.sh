@@ -1,37 +1,38 @@
 #!/usr/bin/env bash
-# When the disk is full, the client gets ENOSPC, nothing hangs, and the server
-# continues.  The data written before is there, and there is room again once
-# some space is given back.
+# When the disk is full or over quota, the client gets ENOSPC, nothing hangs, and
+# the server continues.  The data written before is there, and there is room
+# again once some space is given back.
+#
+# EDQUOT has no error in the protocol; ENOSPC is the nearest.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=../../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need nbdinfo cmp
+need btrfs nbdinfo
+
+# fill MEBIBYTES FEWEST: until a write fails, which is before all of that fits,
+# and after more than the fewest.
+fill ()
+{
+  local i
+
+  for ((i = 0; i < $1; ++i)); do
+    ask_any write "${i}M" 1M
+    [[ $answer = ok* ]] || break
+  done
+  [[ $answer = 'error ENOSPC'* ]] || fail "$1 MiB: $answer"
+  [ "$i" -gt "$2" ] || fail "full after $i MiB"
+}
 
 mounted ext4 48M
-
 for cache in default none; do
   rm -f "$mounted/disk"
   truncate -s 96M "$mounted/disk"
-  start_nbdkit file "$mounted/disk" "cache=$cache"
-  client_start "$uri"
-
-  full=
-  for ((i = 0; i < 96 && ! full; ++i)); do
-    ask_any write $((i * 1048576)) 1M
-    case $answer in
-      ok*) ;;
-      error\ ENOSPC*) full=1 ;;
-      *) fail "cache=$cache: $answer" ;;
-    esac
-  done
-  [ -n "$full" ] || fail "cache=$cache: 96 MiB fit into 48"
-  [ "$i" -gt 10 ] || fail "cache=$cache: full after $i MiB"
-
-  ask_any write 80M 1M fua
-  [[ $answer = 'error ENOSPC'* ]] || fail "cache=$cache, FUA: $answer"
+  start_and_connect file "$mounted/disk" "cache=$cache"
+  fill 96 10
+  ask_error ENOSPC write 80M 1M fua
   ask read 0 10M
   limited nbdinfo --size "$uri" >/dev/null || fail "cache=$cache: a second one"
 
@@ -41,7 +42,6 @@ for cache in default none; do
   ask flush
   ask read 80M 4M
   ask read 0 12M
-  client_stop
   stop_nbdkit
 done
 
@@ -50,8 +50,7 @@ done
 # request has pages of its own.
 truncate -s 16M "$mounted/sparse"
 sync "$mounted/sparse"
-start_nbdkit file "$mounted/sparse" cache=none
-client_start "$uri"
+start_and_connect file "$mounted/sparse" cache=none
 ask trim 512 1024
 ask trim $((2 * 1048576 + 512)) 1M
 ask zero 4608 1024
@@ -61,7 +60,22 @@ ask flush
 cp /dev/zero "$mounted/rest" 2>"$tmp/cp.log" || :
 ask trim $((6 * 1048576 + 512)) 1M
 ask zero $((8 * 1048576 + 512)) 1M
-ask_any zero 512 1024 nohole
-[[ $answer = 'error ENOSPC'* ]] || fail "zero nohole in a hole: $answer"
-client_stop
+ask_error ENOSPC zero 512 1024 nohole
 stop_nbdkit
+
+mounted btrfs 256M
+btrfs quota enable "$mounted" || skip "no quotas on btrfs"
+for cache in none preserve default; do
+  btrfs -q subvolume create "$mounted/$cache" >/dev/null
+  btrfs qgroup limit 16M "$mounted/$cache"
+  truncate -s 64M "$mounted/$cache/disk"
+  start_and_connect file "$mounted/$cache/disk" "cache=$cache"
+  ask write 0 4M
+  ask flush
+  fill 64 4
+  grep -q 'quota' "$tmp/log" || fail "cache=$cache: no message says quota"
+  ask_error ENOSPC write 60M 1M fua
+  ask flush
+  ask read 0 4M
+  stop_nbdkit
+done
