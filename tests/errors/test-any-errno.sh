@@ -33,9 +33,7 @@ loses ()
     start_nbdkit file "$tmp/disk" cache=none
   fi
   client_start "$uri"
-  ask write 0 2M
-  ask write 8M 4K fua
-  ask flush
+  ask write 0 2M, write 8M 4K fua, flush
   touch "$tmp/refuse"
   ask write 0 2M
   eventually 5 refused_all || fail "$what: it is not written back"

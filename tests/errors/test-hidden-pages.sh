@@ -32,8 +32,7 @@ is_zeroed ()
   ask zero 8M 1M "$@"
   ask read 8M 1M
   for ((i = 0; i < 256; i += 16)); do ask write $((8192 + i * 4))K 512; done
-  ask flush
-  ask read 8M 1M
+  ask flush, read 8M 1M
   stop_nbdkit
 }
 
@@ -70,8 +69,7 @@ ask write 8M 1M
 fails flush
 disk_says -
 hold_pages map "$mnt/disk" $((1 << 20)) $((8 << 20))
-ask zero 8M 1M
-ask read 8M 1M
+ask zero 8M 1M, read 8M 1M
 stop_nbdkit
 let_pages_go
 disk_down

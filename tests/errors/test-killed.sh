@@ -32,11 +32,9 @@ for type in ext4 xfs btrfs; do
     sync "$mnt/disk"
     start_and_connect file "$mnt/disk" "cache=$cache"
     for ((i = 0; i < 16; ++i)); do
-      ask write "${i}M" 1000000
-      ask write "$((16 + i))M" 5000 fua
+      ask write "${i}M" 1000000, write "$((16 + i))M" 5000 fua
     done
-    ask flush
-    ask save "$tmp/model"
+    ask flush, save "$tmp/model"
 
     for ((i = 32; i < 64; ++i)); do
       echo "write ${i}M 1M" >&"$client_in"

@@ -74,8 +74,7 @@ the_last_close ()
 {
   serve_zeroes
   client_start "$uri"
-  ask read 0 4096
-  ask read 100M 4096
+  ask read 0 4096, read 100M 4096
   hold_drop
   client_stop
   held drop

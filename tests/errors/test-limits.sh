@@ -22,19 +22,6 @@ new_disk ()
   truncate -s $size "$tmp/disk"
 }
 
-# copies WHEN: in and out, and nothing is left.
-copies ()
-{
-  limited nbdcopy --flush "$tmp/src" "$uri" || fail "$1: cannot copy in"
-  empty_soon "$tmp/disk" "$1"
-  limited nbdcopy "$uri" "$tmp/back" ||
-    fail "$1: cannot copy out"
-  empty_soon "$tmp/disk" "$1, after reading"
-  stop_nbdkit
-  same "$tmp/src" "$tmp/disk"
-  same "$tmp/src" "$tmp/back"
-}
-
 # Without cachestat nobody counts pages, and sweeps are made on suspicion.  They
 # undo no readahead: each byte is read once.  On a busy machine one or the other
 # reader may be so late that its readahead is gone; not three times in a row,
@@ -59,7 +46,13 @@ for ring in 2M 128K; do
   drop "$tmp/disk"
   start_nbdkit file "$tmp/disk" cache=preserve cache-window-size=$ring \
     stats="$tmp/stats"
-  copies "preserve without cachestat, windows of $ring"
+  limited nbdcopy --flush "$tmp/src" "$uri"
+  empty_soon "$tmp/disk" "preserve without cachestat, windows of $ring"
+  limited nbdcopy "$uri" "$tmp/back"
+  empty_soon "$tmp/disk" "windows of $ring, after reading"
+  stop_nbdkit
+  same "$tmp/src" "$tmp/disk"
+  same "$tmp/src" "$tmp/back"
   jq -e '.disks[0] | .evicted_bytes < 4 * (.read_bytes + .written_bytes)' \
     "$tmp/stats" >/dev/null || fail "dropped again and again: $(<"$tmp/stats")"
 done
@@ -84,9 +77,7 @@ for i in {2..24}; do
 done
 eventually 20 grep -q 'Too many open files' "$tmp/log" ||
   fail 'out of descriptors: the log does not say so'
-ask write 64K 64K fua
-ask flush
-ask read 0 128K
+ask write 64K 64K fua, flush, read 0 128K
 for i in "${held[@]}"; do send TERM "$i"; done
 pids=("$job" "$server")
 served_again ()
@@ -124,9 +115,7 @@ chown 0 "$tmp"
 new_disk
 under=(prlimit "--as=$((400 * 1048576))")
 start_and_connect -t 4 "$plugin" "$tmp/disk" cache=none
-ask write 0 1M
-ask flush
-ask save "$tmp/model"
+ask write 0 1M, flush, save "$tmp/model"
 held=()
 for i in {1..40}; do
   "$srcdir/lib/client.py" "$uri" < <(echo write 8M 32M; sleep 5) \

@@ -20,12 +20,7 @@ for cache in none preserve default; do
     fallocate -l 64M "$mnt/disk"
     start_nbdkit file "$mnt/disk" "cache=$cache"
     client_start --names "$uri"
-    ask a open
-    ask b open
-    ask a write 0 8M
-    ask a flush
-    ask b flush
-    ask a write 0 4M
+    ask a open, b open, a write 0 8M, a flush, b flush, a write 0 4M
     # Into the disk's cache.
     xfs_io -c 'sync_range -abw 0 8m' "$mnt/disk" >"$tmp/xfs_io.log"
     disk_says f

@@ -19,14 +19,10 @@ for cache in none default; do
   ask write 0 1M
 
   mv "$tmp/new" "$tmp/disk"
-  ask write 1M 512K fua
-  ask read 0 2M
+  ask write 1M 512K fua, read 0 2M
   limited nbdcopy "$uri" "$tmp/seen" || fail "$cache: cannot copy the new file"
   same "$tmp/seen" "$tmp/new.copy"
-  ask write 100 5000
-  ask flush
-  ask read 0 2M
-  ask save "$tmp/model"
+  ask write 100 5000, flush, read 0 2M, save "$tmp/model"
   stop_nbdkit
 
   same "/proc/self/fd/$old" "$tmp/model"

@@ -35,11 +35,6 @@ fresh_file ()
   write_back
 }
 
-stop ()
-{
-  stop_nbdkit
-}
-
 # The kernel writes back, as it does some seconds after a write.
 write_back ()
 {
@@ -53,62 +48,51 @@ last_leaves ()
   sleep 0.5
 }
 
-# The client that returns has its error once.  Whoever comes later has none.
-comes_back ()
+# written_twice: a client has written and flushed, and has written again, which
+# the disk refuses.
+written_twice ()
 {
   fresh_file
   serve
-  ask a open
-  ask a write 0 4M
-  ask a flush
+  ask a open, a write 0 4M, a flush
   disk_says d
   ask a write 0 4M
+}
+
+# The client that returns has its error once.  Whoever comes later has none.
+comes_back ()
+{
+  written_twice
   write_back
   last_leaves
   disk_says -
   ask b open
   fails b flush
-  ask b flush
-  ask c open
-  ask c flush
-  stop
+  ask b flush, c open, c flush
+  stop_nbdkit
 }
 
 # The error happens while no client is connected.  Two connections open before
 # anybody has it, and both have it.
 second_connection ()
 {
-  fresh_file
-  serve
-  ask a open
-  ask a write 0 4M
-  ask a flush
-  disk_says d
-  ask a write 0 4M
+  written_twice
   last_leaves
   write_back
   disk_says -
-  ask b open
-  ask c open
+  ask b open, c open
   fails c flush
   fails b flush
-  ask c flush
-  ask b flush
-  stop
+  ask c flush, b flush
+  stop_nbdkit
 }
 
 # No client has the error.
 after_server ()
 {
-  fresh_file
-  serve
-  ask a open
-  ask a write 0 4M
-  ask a flush
-  disk_says d
-  ask a write 0 4M
+  written_twice
   write_back
-  stop
+  stop_nbdkit
   disk_says -
   ! sync "$mnt/disk" 2>/dev/null ||
     fail "$which: fsync after the server has ended reports no error"
@@ -122,7 +106,7 @@ after_eviction ()
   ask a open
   disk_says d
   ask a write 0 4M
-  stop
+  stop_nbdkit
   disk_says -
   ! sync "$mnt/disk" 2>/dev/null ||
     fail "$which: fsync after eviction failed reports no error"
@@ -139,12 +123,10 @@ read_only ()
   write_back
   disk_says -
   serve -r
-  ask a open
-  ask a read 0 8M
+  ask a open, a read 0 8M
   last_leaves
-  ask a open
-  ask a read 4M 8M
-  stop
+  ask a open, a read 4M 8M
+  stop_nbdkit
   ! sync "$mnt/disk" 2>/dev/null ||
     fail "$which: a read-only server has used up the report to fsync"
 }

@@ -15,8 +15,7 @@ for cache in none preserve default; do
   rm -f "$tmp/disk"
   truncate -s 8M "$tmp/disk"
   start_and_connect file "$tmp/disk" "cache=$cache"
-  ask write 0 8M
-  ask flush
+  ask write 0 8M, flush
 
   truncate -s 3000000 "$tmp/disk"
   ask read 0 2900000
@@ -31,14 +30,8 @@ for cache in none preserve default; do
 
   # Writing makes it longer again.  What was cut off reads as zeroes, so ask
   # only for what was written since.
-  ask write 6M 1M
-  ask write 5M 4K fua
-  ask flush
-  ask read 6M 1M
-  ask read 5M 4K
-  ask read 0 2900000
-  ask zero 1M 4K
-  ask trim 2M 4K
+  ask write 6M 1M, write 5M 4K fua, flush, read 6M 1M, read 5M 4K
+  ask read 0 2900000, zero 1M 4K, trim 2M 4K
   limited nbdinfo --size "$uri" >/dev/null || fail "$cache: a second client"
   stop_nbdkit
 done

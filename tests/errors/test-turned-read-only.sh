@@ -27,9 +27,7 @@ begin ()
 {
   truncate -s 16M "$mnt/disk"
   start_and_connect file "$mnt/disk" "cache=$1"
-  ask write 0 2M
-  ask flush
-  ask save "$tmp/model"
+  ask write 0 2M, flush, save "$tmp/model"
 }
 
 end_and_check ()

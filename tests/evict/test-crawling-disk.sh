@@ -48,8 +48,7 @@ busy=$!
 pids+=("$busy")
 client_start "$uri"
 for i in {1..3}; do
-  ask write $((i * 1048576)) 4096
-  ask flush
+  ask write $((i * 1048576)) 4096, flush
 done
 alive "$busy" || fail 'flushes were not answered before the disk was quiet'
 kill "$busy"

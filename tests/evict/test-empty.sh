@@ -26,10 +26,8 @@ writes ()
     ask write $((at + 2097152 + i * 4096)) 4096
     ask write $((at + 3145728 + i * 70001)) $((i * 37))
   done
-  ask write $((at + 7340033)) 1048577
-  ask write $((at + 9437184)) 512 fua
-  ask zero $((at + 1000)) 10000 nohole
-  ask zero $((at + 7500001)) 300001
+  ask write $((at + 7340033)) 1048577, write $((at + 9437184)) 512 fua
+  ask zero $((at + 1000)) 10000 nohole, zero $((at + 7500001)) 300001
   ask write $((size - 5001)) 5001
 }
 
@@ -54,8 +52,7 @@ stays_empty ()
   for i in 1 2 3; do
     ask write 20M 4096
     empty_soon "$target" "after a single write, no flush, time $i"
-    ask write $((20 + i))M 4096
-    ask flush
+    ask write $((20 + i))M 4096, flush
     empty_soon "$target" "after a single write and a flush, time $i"
   done
 
@@ -102,7 +99,7 @@ let_one_go ()
 
   client_stop
   sleep 0.2
-  [ "$(resident "$tmp/disk")" -gt 0 ] || fail 'the page that is held is gone'
+  [ "$(resident "$disk")" -gt 0 ] || fail 'the page that is held is gone'
   let_pages_go
   [ $((${EPOCHREALTIME//[.,]/} - closed)) -lt 1500000 ]
 }
@@ -113,13 +110,12 @@ all_go_with_it ()
   local status=0
 
   # Before the server has a reason to look what is there.
-  hold_pages map "$tmp/disk" 4096
-  start_and_connect file "$tmp/disk" cache=none
-  ask write 0 1M
-  ask write 32M 4096
+  hold_pages map "$disk" 4096
+  start_and_connect file "$disk" cache=none
+  ask write 0 1M, write 32M 4096
   let_one_go || status=1
   stop_nbdkit
-  left=$(resident "$tmp/disk")
+  left=$(resident "$disk")
   return $status
 }
 
@@ -139,11 +135,11 @@ held_pages_go ()
 
 size=$((33 * 1048576 + 1234))
 
-on_tmpdir ()
+in_folder ()
 {
-  truncate -s $size "$tmp/disk"
-  stays_empty "$tmp/disk"
-  held_pages_go
+  disk=$1/disk
+  truncate -s $size "$disk"
+  stays_empty "$disk"
 }
 
 on_block ()
@@ -156,19 +152,11 @@ on_block ()
   stays_empty "$device"
 }
 
-# A file on a new file system.
-on_xfs ()
-{
-  mounted "${1:-xfs}" 320M
-  truncate -s $size "$mounted/disk"
-  stays_empty "$mounted/disk"
-  umount "$mounted"
-}
-
-on_btrfs ()
-{
-  on_xfs btrfs
-}
-
 [ $# -gt 0 ] || set -- tmpdir xfs btrfs block
-for place; do "on_$place"; done
+for place; do
+  case $place in
+    block) on_block ;;
+    *) on_each 320M in_folder "$place" ;;
+  esac
+  [ "$place" != tmpdir ] || held_pages_go
+done

@@ -24,14 +24,11 @@ residency "$disk" >"$tmp/pages" ||
 for cache in none preserve; do
   start_nbdkit file "$disk" "cache=$cache"
   client_start --names "$uri"
-  ask a open
-  ask a write $((end - 8)) 8
+  ask a open, a write $((end - 8)) 8
   # Full windows are written back and waited for at once.
   ask a write 0 8M
   eventually "$patience" is_clear || fail "cache=$cache: a page stays"
-  ask a flush
-  ask a read $((end - 8)) 8
-  ask a close
+  ask a flush, a read $((end - 8)) 8, a close
   client_stop
   eventually "$patience" is_clear || fail "cache=$cache: a page is left"
   stop_nbdkit
@@ -41,9 +38,7 @@ done
 tail -c 1 "$disk" >"$tmp/byte"
 start_nbdkit file "$disk" cache=none
 client_start --names "$uri"
-ask a open
-ask a read $((end - 8)) 8
-ask a close
+ask a open, a read $((end - 8)) 8, a close
 client_stop
 eventually "$patience" is_clear || fail "another process's page is left"
 stop_nbdkit

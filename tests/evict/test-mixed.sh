@@ -20,13 +20,11 @@ bother ()
 
   for ((i = 0; ; i++)); do
     gap=$(((32 + 33 * (i % 4)) * 1048576))
-    ask write $gap 1M
-    ask zero $((gap + i % 4096)) 300001
+    ask write $gap 1M, zero $((gap + i % 4096)) 300001
     ask trim $((gap + 400000 + i % 512)) 65536
     [ $((i % 8)) != 0 ] || ask flush
     ask zero $((gap + 524288)) 131072 nohole
-    ask write $((gap + 1048576 - 5001)) 5001
-    ask read $gap 1M
+    ask write $((gap + 1048576 - 5001)) 5001, read $gap 1M
     [ ! -e "$tmp/done" ] || [ $i -lt 4 ] || break
   done
 }

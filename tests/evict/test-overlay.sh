@@ -61,16 +61,17 @@ preserves ()
 }
 
 random_file "$tmp/src" $size
-for type in ext4 xfs; do
-  overlay $type 1G
-  disk=$mounted/disk real=$upper/disk
+on_overlay ()
+{
+  disk=$1/disk real=$upper/disk
   truncate -s $size "$disk"
   for under in '' "$builddir/lib/without-cachestat"; do
     under=(${under:+"$under"})
-    copies_in "$type ${under[*]}"
-    copies_out "$type ${under[*]}"
-    preserves "$type ${under[*]}"
+    copies_in "$1 ${under[*]}"
+    copies_out "$1 ${under[*]}"
+    preserves "$1 ${under[*]}"
     cp "$tmp/src" "$disk"
   done
-  umount "$mounted"
-done
+}
+
+on_each 1G on_overlay overlay-ext4 overlay-xfs

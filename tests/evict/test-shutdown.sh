@@ -9,27 +9,21 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need_python_nbd
 
 disks=40
 mkdir "$tmp/dir"
-uris=()
-for ((i = 0; i < disks; i++)); do
-  uris+=("nbd+unix:///$i?socket=$tmp/sock")
-  random_file "$tmp/dir/$i" 65536
-done
+for ((i = 0; i < disks; i++)); do random_file "$tmp/dir/$i" 65536; done
 hold_pages mlock "$tmp"/dir/*
 
 start_nbdkit --threads 2 file "dir=$tmp/dir" cache=none
-mkfifo "$tmp/go"
-"$srcdir/lib/open-close.py" stay "${uris[@]}" <"$tmp/go" >"$tmp/ready" &
-pids+=($!)
-exec 9>"$tmp/go"
-eventually 60 grep -q ready "$tmp/ready" || fail 'the clients do not connect'
+client_start --names "$tmp/sock"
+for ((i = 0; i < disks; i++)); do
+  ask $i open, $i read 0 4096
+done
 
 # One after the other they would take 80 seconds.
 kill "$server"
-exec 9>&-
+client_stop
 eventually 30 gone "$server" || fail "$disks disks: the server does not end"
 has_ended
 [ "$(resident "$tmp/dir/0")" -gt 0 ] || fail 'the pages were not locked'

@@ -37,8 +37,7 @@ served 'nbdinfo "$uri"'
 
 # The last bytes are beside the pages.
 start_and_connect file "$tmp/disk" cache=none
-ask write $((1024 * 1048576 - 4096)) 4096
-ask write $((960 * 1048576)) 4096
+ask write $((1024 * 1048576 - 4096)) 4096, write $((960 * 1048576)) 4096
 stop_nbdkit
 empty_now "$tmp/disk" 'a client that writes before and after the pages'
 

@@ -92,8 +92,7 @@ case_terminated ()
   drop "$tmp/image"
   hold_pages map "$tmp/image"
   start_and_connect file "$tmp/image" cache=none
-  ask write 0 64K
-  ask read 0 64K
+  ask write 0 64K, read 0 64K
   kill "$server"
   client_stop
   has_ended

@@ -242,8 +242,7 @@ case_writeback_cache ()
   fuse_disk
   serve_it
   client_start "$uri"
-  ask write 0 8M
-  ask save "$tmp/model"
+  ask write 0 8M, save "$tmp/model"
   eventually "$patience" writeback_stored ||
     fail 'with the writeback cache, idle: the data is not stored'
   empty_soon "$tmp/disk" 'with the writeback cache, idle'

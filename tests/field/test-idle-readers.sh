@@ -27,13 +27,11 @@ most_with ()
   watch_start "$disk"
   client_start --names "$uri"
   for ((i = 0; i <= $1; i++)); do
-    ask "$i" open
-    ask "$i" read 0 512
+    ask "$i" open, "$i" read 0 512
   done
   sleep 2.5     # a connection counts as a reader for a second
   for ((i = 0; i < 256; i++)); do
-    ask 0 read $((i * 2))M 128K
-    ask 0 read $((i * 2048 + 128))K 128K
+    ask 0 read $((i * 2))M 128K, 0 read $((i * 2048 + 128))K 128K
   done
   client_stop
   watch_end || fail 'the pages were not counted'

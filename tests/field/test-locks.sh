@@ -51,16 +51,14 @@ results ()
   rm -f "$disk"
   truncate -s 16M "$disk"
   start_and_connect "$1" "$disk" cache=none
-  ask write 0 1M
-  ask flush
+  ask write 0 1M, flush
   found=
   for how in lockf flock F_WRLCK F_RDLCK; do
     # As soon as the disk is clean and idle.
     [[ $how = F_* ]] || eventually "$patience" is_locked "$how" || :
     found+="$how: $(locks "$how"); "
   done
-  ask write 1M 4K
-  ask read 0 1M
+  ask write 1M 4K, read 0 1M
   stop_nbdkit
 }
 

@@ -31,8 +31,7 @@ measure ()
   before=$(read_mib)
   client_start "$uri"
   for i in {0..39}; do
-    ask read $((i * 37 % 4000 * 65536)) 65536
-    ask write $((i * 53 * 4096)) 4096
+    ask read $((i * 37 % 4000 * 65536)) 65536, write $((i * 53 * 4096)) 4096
   done
   ask flush
   eventually "$patience" is_empty "$disk" || :

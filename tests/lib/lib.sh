@@ -403,11 +403,21 @@ client_start ()
   [ "$1" = --names ] || ask size
 }
 
-# ask REQUEST...: must succeed.  $answer is the reply without "ok".
+# ask REQUEST[, REQUEST]...: must succeed.  $answer is the reply to the last one
+# without "ok".
 ask ()
 {
-  ask_any "$@"
-  [[ $answer = ok* ]] || fail "$*: $answer"
+  local request=()
+
+  while [ $# -gt 0 ]; do
+    request+=("${1%,}")
+    if [[ $1 = *, ]] || [ $# = 1 ]; then
+      ask_any "${request[@]}"
+      [[ $answer = ok* ]] || fail "${request[*]}: $answer"
+      request=()
+    fi
+    shift
+  done
   answer=${answer#ok}
   answer=${answer# }
 }
@@ -520,6 +530,13 @@ whole_lines ()
     sub (/ *<unfinished [.][.][.]>$/, "") { begun[$1] = $0; next }
     / resumed>/ { thread = $1; sub (/.* resumed>/, ""); $0 = begun[thread] $0 }
     { print }'
+}
+
+# allocated FILE: its bytes on the disk.
+allocated ()
+{
+  sync "$1"
+  echo $(($(stat -c %b "$1") * 512))
 }
 
 same ()
@@ -658,6 +675,31 @@ overlay ()
   upper=$below/upper
   mount_overlay "$below" "$mounted" ||
     skip "the kernel cannot mount overlayfs over $1"
+}
+
+# on_each SIZE FUNCTION PLACE...: call it with a folder in each of these places: a
+# new file system of this type and size, overlayfs above one (as overlay-xfs), or
+# the temporary folder (tmpdir).
+on_each ()
+{
+  local place
+
+  for place in "${@:3}"; do
+    if [ "$place" = tmpdir ]; then
+      mkdir "$tmp/$place"
+      "$2" "$tmp/$place"
+      continue
+    fi
+    if [[ $place = overlay-* ]]; then
+      overlay "${place#overlay-}" "$1"
+    else
+      mounted "$place" "$1"
+    fi
+    "$2" "$mounted"
+    umount "$mounted"
+    rmdir "$mounted"
+    rm -f "$mounted.img"
+  done
 }
 
 # read_ahead AT: bytes that the kernel reads ahead in a file, folder or block

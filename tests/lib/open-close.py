@@ -1,10 +1,8 @@
 #!/usr/bin/python3
-"""Many short connections, or many that stay.
+"""Many short connections: connect, write and read a little, and disconnect,
+taking turns among the URIs.
 
-  open-close.py COUNT URI...    connect, write and read a little, and disconnect,
-                                COUNT times, taking turns among the URIs
-  open-close.py stay URI...     connect to all and read a little, print "ready",
-                                and disconnect when the input ends
+  open-close.py COUNT URI...
 
 Copyright (C) 2026 The nbdkit-windowed-file authors
 SPDX-License-Identifier: BSD-3-Clause
@@ -13,16 +11,6 @@ SPDX-License-Identifier: BSD-3-Clause
 import sys
 
 from nbd_model import connect
-
-
-def stay(uris):
-    handles = [connect(uri) for uri in uris]
-    for h in handles:
-        h.pread(4096, 0)
-    print("ready", flush=True)
-    sys.stdin.read()
-    for h in handles:
-        h.shutdown()
 
 
 def visit(uri, number):
@@ -34,8 +22,5 @@ def visit(uri, number):
     h.shutdown()
 
 
-if sys.argv[1] == "stay":
-    stay(sys.argv[2:])
-else:
-    for i in range(int(sys.argv[1])):
-        visit(sys.argv[2 + i % (len(sys.argv) - 2)], i)
+for i in range(int(sys.argv[1])):
+    visit(sys.argv[2 + i % (len(sys.argv) - 2)], i)

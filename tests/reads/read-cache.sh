@@ -11,6 +11,8 @@ need fio nbdcopy cmp cachestats
 
 size=$((128 * 1048576))
 page=$(getconf PAGESIZE)
+# shellcheck disable=SC2034
+strided=(--rw=read --zonemode=strided --zonesize=64k --zonerange=128k)
 
 # is_seen FILE: all of it is in memory now, and that is what the watcher sees.
 # Of reads that go past the page cache it sees nothing.  The kernel may have taken
@@ -89,26 +91,4 @@ load ()
       --iodepth="$4" --bs="$5" --size=$size --time_based --runtime=$runtime \
       --group_reporting --norandommap "${@:6}"
   empty_for_both "$file" "after ${*:2}"
-}
-
-# on_each FUNCTION [PLACE...]: run it with a file in TMPDIR, on XFS and on btrfs,
-# or only in these places (tmpdir, xfs, btrfs).
-on_each ()
-{
-  local place function=$1
-
-  shift
-  [ $# -gt 0 ] || set -- tmpdir xfs btrfs
-  for place; do
-    case $place in
-      tmpdir) "$function" "$tmp/disk" ;;
-      xfs) mounted xfs 320M ;;
-      btrfs) mounted btrfs 1G ;;
-      *) fail "no such place: $place" ;;
-    esac
-    if [ "$place" != tmpdir ]; then
-      "$function" "$mounted/disk"
-      umount "$mounted"
-    fi
-  done
 }

@@ -10,12 +10,10 @@
 # shellcheck source=read-cache.sh
 . "${srcdir:-.}/reads/read-cache.sh" || exit
 
-strided=(--rw=read --zonemode=strided --zonesize=64k --zonerange=128k)
-
-# reads_cold FILE
+# reads_cold FOLDER
 reads_cold ()
 {
-  local file=$1 bytes
+  local file=$1/disk bytes
 
   random_file "$file" $size
   is_seen "$file"
@@ -38,11 +36,10 @@ reads_cold ()
   head -c $size /dev/zero >"$file"
   drop "$file"
   start_and_connect file "$file" cache=none
-  ask cache 0 8M
-  ask read 16M 16M
-  ask read 33333333 100001
+  ask cache 0 8M, read 16M 16M, read 33333333 100001
   empty_for_both "$file" 'after the last read, connection open'
   stop_nbdkit
 }
 
-on_each reads_cold "$@"
+[ $# -gt 0 ] || set -- tmpdir xfs btrfs
+on_each 1G reads_cold "$@"

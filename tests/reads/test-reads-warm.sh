@@ -10,12 +10,10 @@
 # shellcheck source=read-cache.sh
 . "${srcdir:-.}/reads/read-cache.sh" || exit
 
-strided=(--rw=read --zonemode=strided --zonesize=64k --zonerange=128k)
-
-# reads_warm FILE
+# reads_warm FOLDER
 reads_warm ()
 {
-  local file=$1
+  local file=$1/disk
 
   random_file "$file" $size
   is_seen "$file"
@@ -33,4 +31,5 @@ reads_warm ()
   stop_nbdkit
 }
 
-on_each reads_warm "$@"
+[ $# -gt 0 ] || set -- tmpdir xfs btrfs
+on_each 1G reads_warm "$@"

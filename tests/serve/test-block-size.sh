@@ -26,16 +26,8 @@ advertises ()
 unaligned ()
 {
   client_start "$uri"
-  ask write 0 64K
-  ask read 510 2
-  ask write 4095 3
-  ask write 4099 7
-  ask flush
-  ask zero 8191 3
-  ask zero 8191 5000
-  ask read 4000 300
-  ask trim 20001 10000
-  ask read 8000 24000
+  ask write 0 64K, read 510 2, write 4095 3, write 4099 7, flush, zero 8191 3
+  ask zero 8191 5000, read 4000 300, trim 20001 10000, read 8000 24000
   client_stop
 }
 

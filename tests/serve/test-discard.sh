@@ -20,19 +20,11 @@ backing="$tmp/disk"
 truncate -s $size "$backing"
 attach "$backing"
 
-# allocated: bytes that the loop device uses.
-allocated ()
-{
-  sync "$backing"
-  echo $(($(stat -c %b "$backing") * 512))
-}
-
 serve ()
 {
   start_and_connect -v -D file.zero=1 file "$device" "cache=$1"
-  ask write 0 $size
-  ask flush
-  [ "$(allocated)" -ge $size ] || fail 'the disk is not full'
+  ask write 0 $size, flush
+  [ "$(allocated "$backing")" -ge $size ] || fail 'the disk is not full'
 }
 
 served ()
@@ -48,7 +40,7 @@ given_back ()
 {
   local left
 
-  left=$(allocated)
+  left=$(allocated "$backing")
   [ $((size - left + 16384)) -ge "$1" ] ||
     fail "$cache: $((size - left)) bytes were given back, not $1"
 }
@@ -58,17 +50,14 @@ for cache in none default; do
   under=(strace -f -qq -o /dev/null -e trace=fallocate
     -e inject=fallocate:error=EOPNOTSUPP)
   serve $cache
-  ask trim 0 $size
-  ask flush
+  ask trim 0 $size, flush
   given_back $size
   served
 
   serve $cache
   # Not one whole page; and dirty pages around it are none the worse for it.
-  ask write 8M 64K
-  ask trim $((8 * 1048576 + 5)) 4000
-  ask trim $((8 * 1048576 + 10000)) 20000 fua
-  ask write 20M 4M
+  ask write 8M 64K, trim $((8 * 1048576 + 5)) 4000
+  ask trim $((8 * 1048576 + 10000)) 20000 fua, write 20M 4M
   ask trim $((4 * 1048576 + 512)) $((32 * 1048576 + 1000)) fua
   given_back $((32 * 1048576 - 4096))
   ask read 0 $size
@@ -83,12 +72,9 @@ truncate -s $size "$backing"
 attach "$backing"
 for cache in none default; do
   serve $cache
-  ask trim 0 $size
-  ask trim 1234567 1234567 fua
+  ask trim 0 $size, trim 1234567 1234567 fua
   ask_error 'E*NOTSUP' zero 0 1M fast
-  ask zero 0 16M
-  ask zero 20000001 10000001
-  ask zero 40000001 100 fua
+  ask zero 0 16M, zero 20000001 10000001, zero 40000001 100 fua
   served
 done
 losetup -d "$device"

@@ -62,13 +62,13 @@ fallocate -p -o 1M -l 2M "$disk"
 fallocate -o 12M -l 1M "$disk"
 mapped 'punched and preallocated' 3
 
-# The end of the largest file that there can be, which only some file systems
-# can hold.
+# largest FOLDER: the end of the largest file that there can be, which only some
+# file systems can hold.
 largest ()
 {
   local end=$((2 ** 63 - 8192))
 
-  disk=$mounted/disk
+  disk=$1/disk
   truncate -s $((2 ** 63 - 1)) "$disk" || fail "$1: cannot hold the file"
   data $((2 ** 63 - 101)) 100
   sync "$disk"
@@ -79,7 +79,4 @@ largest ()
 }
 
 [ "$(id -u)" = 0 ] || exit 0
-mounted btrfs 256M
-largest btrfs
-mounted xfs 320M
-largest xfs
+on_each 320M largest btrfs xfs

@@ -80,7 +80,4 @@ other ()
 
 mount_overlay "$tmp" "$tmp/overlay" || lacks 'needs overlayfs'
 other "$tmp/overlay"
-for type in ext3 ntfs; do
-  mounted $type 64M
-  other "$mounted"
-done
+on_each 64M other ext3 ntfs

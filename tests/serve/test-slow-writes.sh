@@ -18,14 +18,4 @@ on ()
     "${ROUNDS:-20}" "$1/disk" >&2 || fail "$1"
 }
 
-on "$tmp"
-for type in xfs btrfs; do
-  mounted $type 512M
-  on "$mounted"
-  umount "$mounted"
-done
-for type in ext4 xfs; do
-  overlay $type 510M
-  on "$mounted"
-  umount "$mounted"
-done
+on_each 512M on tmpdir xfs btrfs overlay-ext4 overlay-xfs

@@ -35,21 +35,11 @@ on ()
   eventually 20 gone "$other" || fail 'the other server does not end'
 }
 
-mkdir "$tmp/tmpfs" "$tmp/here"
+mkdir "$tmp/tmpfs"
 mounts+=("$tmp/tmpfs")
 mount -t tmpfs -o size=3G none "$tmp/tmpfs"
 on "$tmp/tmpfs"
 umount "$tmp/tmpfs"
-on "$tmp/here"
-for type in xfs btrfs; do
-  mounted $type 3G
-  on "$mounted"
-  umount "$mounted"
-done
-# Here the kernel counts no page in memory, and says that what is about to be
-# stored in blocks that were allocated is not.
-for type in ext4 xfs; do
-  overlay $type 2G
-  on "$mounted"
-  umount "$mounted"
-done
+# On overlayfs the kernel counts no page in memory, and says that what is about
+# to be stored in blocks that were allocated is not.
+on_each 3G on tmpdir xfs btrfs overlay-ext4 overlay-xfs

@@ -53,8 +53,7 @@ old_bytes ()
   local i
 
   for i in 0 50 100; do ask write "${i}M" 50M; done
-  ask write 150M 12345
-  ask flush
+  ask write 150M 12345, flush
 }
 
 # exercise FOLDER CACHE
@@ -66,10 +65,8 @@ exercise ()
   truncate -s "$size" "$disk"
   serve "$disk" "$2"
   old_bytes
-  ask zero 1000001 130000003
-  ask zero 141000000 1 fua
-  ask zero $((size - 10000001)) 10000001 nohole
-  ask flush
+  ask zero 1000001 130000003, zero 141000000 1 fua
+  ask zero $((size - 10000001)) 10000001 nohole, flush
   [ "$2" = default ] || empty_soon "$disk" "$1, cache=$2, flush"
   if [ ${#under[@]} -gt 0 ]; then
     before=$(syncs)
@@ -92,9 +89,7 @@ for cache in none preserve default; do exercise "$tmp/plain" $cache; done
 refused fallocate EINVAL:when=1
 truncate -s 8M "$tmp/plain/disk"
 serve "$tmp/plain/disk" none
-ask write 0 8M
-ask zero 1M 2M
-ask zero 5M 2M
+ask write 0 8M, zero 1M 2M, zero 5M 2M
 served "$tmp/plain/disk" none
 [ "$(grep -c 'zero: writing: ' "$tmp/log")" = 0 ] || fail 'EINVAL: one method'
 [ "$(grep -c 'zero: punching a hole: .* bytes at offset 5242880$' \
@@ -123,13 +118,9 @@ for cache in none default; do exercise "$mounted" $cache; done
 truncate -s 8M "$mounted/disk"
 refused fallocate ENOSPC:when=3
 serve "$mounted/disk" none
-ask write 0 8M
-ask flush
+ask write 0 8M, flush
 ask_error ENOSPC zero 1M 2M nohole   # zeroes blocks, punches, allocates
-ask zero 1M 2M nohole
-ask zero 3M 2M
-ask zero 5M 2M
-ask zero 4M 2M nohole
+ask zero 1M 2M nohole, zero 3M 2M, zero 5M 2M, zero 4M 2M nohole
 served "$mounted/disk" none
 sync "$mounted/disk"
 [ $(($(stat -c %b "$mounted/disk") * 512)) -ge $((6 * 1048576)) ] ||

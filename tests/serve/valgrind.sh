@@ -42,15 +42,8 @@ requests ()
   client_start "$uri"
   ask write 0 2M
   for i in {1..40}; do ask write $((3000000 + i * 9001)) 4097; done
-  ask write 4096 4096 fua
-  ask zero 1000 300000
-  ask zero 5000 4096 nohole fua
-  ask trim 1M 64K
-  ask extents 0 4M
-  ask cache 0 1M
-  ask flush
-  ask write 0 100000
-  ask read 0 1M
+  ask write 4096 4096 fua, zero 1000 300000, zero 5000 4096 nohole fua
+  ask trim 1M 64K, extents 0 4M, cache 0 1M, flush, write 0 100000, read 0 1M
   client_stop
   limited "$srcdir/lib/open-close.py" 20 "$uri"
   limited nbdcopy --flush --connections=4 "$tmp/src" "$uri"

@@ -100,22 +100,15 @@ refused symlinks follow -- \
   "dir=$tmp/dir" symlinks=refuse symlinks=follow
 refused fadvise bogus --                "$disk" fadvise=bogus
 
-for bad in 0 1025 x -1 8x '' 99999999999999999999; do
-  refused cache-windows "$bad" --       "$disk" cache=none "cache-windows=$bad"
+for bad in cache-windows={0,1025,8x} cache-window-size={0,1Q} \
+  cache-limit={0,255K} {cache-windows,cache-window-size,cache-limit}={x,-1,} \
+  {cache-windows,cache-window-size,cache-limit}=99999999999999999999; do
+  refused "${bad%=*}" "${bad#*=}" --    "$disk" cache=none "$bad"
 done
-for bad in 0 x -1 1Q '' 99999999999999999999; do
-  refused cache-window-size "$bad" -- \
-    "$disk" cache=none "cache-window-size=$bad"
+for twice in cache-limit=1M cache-windows=8 cache-window-size=1M; do
+  refused "${twice%=*}" "${twice#*=}" -- "$disk" cache=none "$twice" "$twice"
 done
-for bad in 0 x -1 255K '' 99999999999999999999; do
-  refused cache-limit "$bad" -- "$disk" cache=none "cache-limit=$bad"
-done
-refused cache-limit 1M -- "$disk" cache=none cache-limit=1M cache-limit=1M
 refused cache-limit 64M cache=none -- "$disk" cache-limit=64M
-refused cache-windows 8 -- \
-  "$disk" cache=none cache-windows=8 cache-windows=8
-refused cache-window-size 1M -- \
-  "$disk" cache=none cache-window-size=1M cache-window-size=1M
 refused cache-windows 4 reduce-memory-pressure=false -- \
   "$disk" reduce-memory-pressure=false cache-windows=4
 for cache in cache=default fadvise=normal; do

@@ -25,9 +25,8 @@ done
 start_nbdkit --threads 2 file "dir=$tmp/dir" cache=none
 fds=$(entries fd)
 
-listed=$(nbdinfo --list "$uri" | grep -c '^export=') ||
-  fail 'cannot list the exports'
-[ "$listed" = "$exports" ] || fail "$listed of $exports exports are listed"
+# shellcheck disable=SC2046
+lists "$exports exports" $(seq 0 $((exports - 1)))
 
 printf '%s\n' "${uris[@]}" "${uris[@]}" |
   limited xargs -P 16 -n 50 "$srcdir/lib/open-close.py" 50 || fail 'visiting'
@@ -35,20 +34,17 @@ printf '%s\n' "${uris[@]}" "${uris[@]}" |
 # A socket, its file, two pipe ends of nbdkit's; the evictor's, and the
 # connection's for direct reads.  Three threads of nbdkit's; the main one, and one
 # of a sanitizer.
-mkfifo "$tmp/go"
-"$srcdir/lib/open-close.py" stay "${uris[@]}" <"$tmp/go" >"$tmp/ready" &
-client=$!
-pids+=("$client")
-exec 9>"$tmp/go"
-eventually 60 grep -q ready "$tmp/ready" || fail 'staying'
+client_start --names "$tmp/sock"
+for ((i = 0; i < exports; i++)); do
+  ask $i open, $i read 0 4096
+done
 soon_at_most fd $((fds + 6 * exports)) "$exports connections"
 # A disk's own thread comes for a moment, to empty what has just been read.
 soon_at_most task $((3 * exports + 2)) "$exports connections"
 for i in 0 $((exports - 1)); do
   empty_soon "$tmp/dir/$i" 'while its client stays'
 done
-exec 9>&-
-wait "$client" || fail 'leaving'
+client_stop
 
 soon_at_most fd "$fds" 'after the clients have left'
 stop_nbdkit

@@ -32,8 +32,7 @@ served ()
   if [ "$want" = read-only ] && [ "$1" != -r ]; then
     for _ in 1 2; do
       client_start "$at"
-      ask flush
-      ask flush
+      ask flush, flush
       client_stop
     done
   fi

@@ -69,21 +69,20 @@ for mode in "dir=$dir" dirfd=7; do
   races "$tmp/fifo"
   stop_nbdkit
 
-  start_nbdkit file "$mode" symlinks=beneath 7<"$dir"
-  serves good inside deep around
-  grep -q "outside: is a symbolic link out of the directory" "$tmp/log" ||
-    fail "$mode: beneath does not say why"
-  races "$tmp/link"
-  races "$tmp/fifo"
-  stop_nbdkit
-
-  start_nbdkit -r file "$mode" symlinks=refuse 7<"$dir"
-  serves good
-  grep -q "inside: is a symbolic link, which symlinks=refuse" "$tmp/log" ||
-    fail "$mode: refuse does not say why"
-  races "$tmp/link"
-  races "$tmp/fifo"
-  stop_nbdkit
+  while IFS=: read -r option symlinks exports name why; do
+    # shellcheck disable=SC2086
+    start_nbdkit $option file "$mode" symlinks=$symlinks 7<"$dir"
+    # shellcheck disable=SC2086
+    serves $exports
+    grep -q "$name: is a symbolic link$why" "$tmp/log" ||
+      fail "$mode: $symlinks does not say why"
+    races "$tmp/link"
+    races "$tmp/fifo"
+    stop_nbdkit
+  done <<'END'
+:beneath:good inside deep around:outside: out of the directory
+-r:refuse:good:inside:, which symlinks=refuse
+END
 done
 
 # A folder that is itself a link was named by who runs the server.
@@ -106,9 +105,7 @@ export_uri="nbd+unix:///sda?socket=$tmp/sock"
 limited nbdcopy "$export_uri" "$tmp/copy" || fail "$mode: it does not read"
 same "$tmp/before" "$tmp/copy"
 client_start "$export_uri"
-ask write 1M 64K
-ask flush
-ask read 1M 64K
+ask write 1M 64K, flush, read 1M 64K
 client_stop
 empty_soon "$tmp/disk" "$mode"
 stop_nbdkit

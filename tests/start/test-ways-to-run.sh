@@ -71,8 +71,7 @@ client_start -- bash -c '"$@"; echo $? >"$0"' "$tmp/status" \
   "$NBDKIT" -s -P "$tmp/pid" file "$disk" cache=none
 ask write 0 3M
 empty_soon "$disk" 'on stdin and stdout, idle'
-ask write 1000 1M
-ask save "$tmp/src"
+ask write 1000 1M, save "$tmp/src"
 client_stop
 eventually 10 test -s "$tmp/status" || fail '-s: the server does not end'
 [ "$(<"$tmp/status")" = 0 ] || fail "-s: status $(<"$tmp/status")"

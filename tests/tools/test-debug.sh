@@ -56,22 +56,19 @@ stop_nbdkit
 # Windows of the requested size, and no line without -D.
 start_and_connect -v -D file.evict=1 file "$disk" cache=none \
   cache-window-size=256K
-ask write 0 2M
-ask flush
+ask write 0 2M, flush
 empty_soon "$disk" 'after a flush'
 logs 8 'sealed .*1 extents, 262144 bytes'
 stop_nbdkit
 
 start_and_connect -v file "$disk" cache=none
-ask write 0 2M
-ask flush
+ask write 0 2M, flush
 empty_soon "$disk" 'after a flush'
 logs 0 'sealed|evicted'
 stop_nbdkit
 
 start_and_connect -v -D file.zero=1 file "$disk" cache=none
-ask zero 1M 1M
-ask zero 3M 1M nohole
+ask zero 1M 1M, zero 3M 1M nohole
 client_stop
 logs 1 'zero: .*1048576 bytes at offset 1048576'
 logs 1 'zero: .*1048576 bytes at offset 3145728'

@@ -37,11 +37,9 @@ has_reads ()
 truncate -s 64M "$disk"
 start_and_connect file "$disk" cache=none stats="$stats"
 for i in {0..255}; do ask write $((i * 4096)) 4096; done
-ask write 8388608 4096
-ask flush
+ask write 8388608 4096, flush
 empty_soon "$disk" 'after a flush'
-ask read 0 65536
-ask zero 16777216 65536
+ask read 0 65536, zero 16777216 65536
 ask trim 25165824 4096       # and reads what that has left there
 kill -USR1 "$server"
 eventually 10 has_reads 2 || fail "nothing on SIGUSR1: $(cat "$stats")"

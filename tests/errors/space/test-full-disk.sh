@@ -36,12 +36,7 @@ for cache in default none; do
   ask read 0 10M
   limited nbdinfo --size "$uri" >/dev/null || fail "cache=$cache: a second one"
 
-  ask zero 2M 10M
-  ask flush
-  ask write 80M 4M
-  ask flush
-  ask read 80M 4M
-  ask read 0 12M
+  ask zero 2M 10M, flush, write 80M 4M, flush, read 80M 4M, read 0 12M
   stop_nbdkit
 done
 
@@ -51,15 +46,11 @@ done
 truncate -s 16M "$mounted/sparse"
 sync "$mounted/sparse"
 start_and_connect file "$mounted/sparse" cache=none
-ask trim 512 1024
-ask trim $((2 * 1048576 + 512)) 1M
-ask zero 4608 1024
-ask zero $((4 * 1048576 + 512)) 1M
-ask flush
+ask trim 512 1024, trim $((2 * 1048576 + 512)) 1M, zero 4608 1024
+ask zero $((4 * 1048576 + 512)) 1M, flush
 [ "$(stat -c %b "$mounted/sparse")" = 0 ] || fail 'zero or trim filled holes'
 cp /dev/zero "$mounted/rest" 2>"$tmp/cp.log" || :
-ask trim $((6 * 1048576 + 512)) 1M
-ask zero $((8 * 1048576 + 512)) 1M
+ask trim $((6 * 1048576 + 512)) 1M, zero $((8 * 1048576 + 512)) 1M
 ask_error ENOSPC zero 512 1024 nohole
 stop_nbdkit
 
@@ -70,12 +61,10 @@ for cache in none preserve default; do
   btrfs qgroup limit 16M "$mounted/$cache"
   truncate -s 64M "$mounted/$cache/disk"
   start_and_connect file "$mounted/$cache/disk" "cache=$cache"
-  ask write 0 4M
-  ask flush
+  ask write 0 4M, flush
   fill 64 4
   grep -q 'quota' "$tmp/log" || fail "cache=$cache: no message says quota"
   ask_error ENOSPC write 60M 1M fua
-  ask flush
-  ask read 0 4M
+  ask flush, read 0 4M
   stop_nbdkit
 done

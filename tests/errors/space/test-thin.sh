@@ -29,9 +29,7 @@ for cache in none preserve default; do
 
   truncate -s 128M "$fs/disk"
   start_and_connect file "$fs/disk" "cache=$cache"
-  ask write 0 4M
-  ask flush
-  ask save "$tmp/model"
+  ask write 0 4M, flush, save "$tmp/model"
   for ((i = 4; i < 68; ++i)); do
     ask_any write "${i}M" 1M
     [[ $answer = ok* ]] || break
