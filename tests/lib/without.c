@@ -3,7 +3,6 @@
  *
  *   without-cachestat COMMAND [ARGUMENT]...   before Linux 6.5
  *   without-direct COMMAND [ARGUMENT]...      O_DIRECT fails with EINVAL
- *   without-fallocate COMMAND [ARGUMENT]...   a file system that has none
  *   without-statx COMMAND [ARGUMENT]...       a sandbox that refuses statx
  *
  * The program's name chooses what is missing.
@@ -37,7 +36,6 @@ static const struct lack {
 } lacks[] = {
   { "cachestat", NR_CACHESTAT, 0, ENOSYS },
   { "direct", SYS_openat, O_DIRECT, EINVAL },
-  { "fallocate", SYS_fallocate, 0, EOPNOTSUPP },
   { "statx", SYS_statx, 0, EPERM },
 };
 
@@ -85,6 +83,6 @@ main (int argc, char *argv[])
     perror (argv[1]);
     return 1;
   }
-  fprintf (stderr, "usage: without-cachestat|-direct|-fallocate COMMAND...\n");
+  fprintf (stderr, "usage: without-cachestat|-direct|-statx COMMAND...\n");
   return 2;
 }
