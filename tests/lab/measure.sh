@@ -307,8 +307,8 @@ property_block-status ()
   out=$(<"$tmp/out")
   case $status-$out in
     124-) seen='no quick one' ;;
-    *'a hole, although'*) seen="a quick one by ${out##*written by }" kept=false ;;
-    *'all was trimmed'* | *': trim: '*) seen='no holes by trim' ;;
+    *'are a hole after '*) seen="a quick one by ${out##* after }" kept=false ;;
+    *': only 0 bytes are a hole' | *': trim: '*) seen='no holes by trim' ;;
     *) seen=$(tail -n 1 <<<"$out") kept=false ;;
   esac
   row block-status "$wrong of 6 slow writes, $seen" $kept
