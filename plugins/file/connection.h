@@ -1,5 +1,5 @@
 /* A connection: one NBD client's view of a disk, with a file description of its
- * own, and the reading, writing and flushing through it.
+ * own, and its requests.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -16,6 +16,8 @@
 #include "eviction/direct.h"
 #include "disk.h"
 #include "eviction/errors.h"
+
+struct nbdkit_extents;
 
 /* The bytes of a region, and the number of regions that a connection records.
  * Up to 16 threads serve the next requests of one stream and overtake each
@@ -120,5 +122,47 @@ int connection_change_ends (struct connection *c, struct change *change, int r);
  */
 void connection_prefetch (struct connection *c, uint32_t count,
                           uint64_t offset);
+
+/* ---- in zero.c ---- */
+
+/* Make count bytes at offset read as zeroes, by writing zeroes if no better
+ * method works.  "flags" are NBDKIT_FLAG_*:
+ *
+ * MAY_TRIM: free the blocks where that is possible.  Without it, or where it is
+ * not possible, the blocks stay or become allocated.
+ *
+ * FAST_ZERO: try no method that may take as long as writing zeroes.
+ *
+ * FUA: the zeroes are on the disk when the call returns.
+ *
+ * Returns 0, or -1 with errno.  EOPNOTSUPP without a message is returned only
+ * with FAST_ZERO, if no fast method works.  After any other error nbdkit_error
+ * was called, and part of the range may be zero.
+ */
+int connection_zero (struct connection *c, uint32_t count, uint64_t offset,
+                     uint32_t flags);
+
+/* Free the blocks of count bytes at offset where that is possible.  Later reads
+ * of the range may return anything.  A hint: if no method works, the call
+ * succeeds and does nothing.  "flags" are NBDKIT_FLAG_*; FUA makes the change
+ * durable.  Returns 0, or -1 with nbdkit_error called and errno set.
+ */
+int connection_trim (struct connection *c, uint32_t count, uint64_t offset,
+                     uint32_t flags);
+
+/* ---- in extents.c ---- */
+
+/* Add the extents of [offset, offset+count) to "extents", or only the first of
+ * them with "one".  A hole is reported only where the kernel reports it at the
+ * time of the call; where the kernel's answer is of no use, data.  Needs
+ * disk->can_seek_hole.  Returns 0, or -1 with nbdkit_error called.
+ */
+int connection_extents (struct connection *c, uint32_t count, uint64_t offset,
+                        bool one, struct nbdkit_extents *extents);
+
+/* Return whether [offset, offset+count) is certainly a hole: nothing of it is
+ * stored, nor in the page cache.  If in doubt, return false.  count > 0.
+ */
+bool connection_is_hole (struct connection *c, uint64_t offset, uint64_t count);
 
 #endif /* FILE_CONNECTION_H */

@@ -29,7 +29,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "extents.h"
+#include "connection.h"
 #include "eviction/pagecache.h"
 
 /* A client's request for block status. */
@@ -115,7 +115,7 @@ knows_holes (const struct connection *c)
  * written.
  */
 bool
-extents_is_hole (struct connection *c, uint64_t offset, uint64_t count)
+connection_is_hole (struct connection *c, uint64_t offset, uint64_t count)
 {
   const struct disk *d = c->disk;
 
@@ -190,8 +190,8 @@ is_hole (const struct query *q, uint64_t offset, bool is_data, uint64_t *end)
 }
 
 int
-extents_query (struct connection *c, uint32_t count, uint64_t offset, bool one,
-               struct nbdkit_extents *extents)
+connection_extents (struct connection *c, uint32_t count, uint64_t offset,
+                    bool one, struct nbdkit_extents *extents)
 {
   const struct query q = {
     .c = c,

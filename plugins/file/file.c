@@ -13,12 +13,10 @@
 
 #include "connection.h"
 #include "exports.h"
-#include "extents.h"
 #include "eviction/throttle.h"
 #include "options.h"
 #include "stats.h"
 #include "version.h"
-#include "zero.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 
@@ -193,14 +191,14 @@ static int
 file_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
   return counted (handle, STATS_TRIM, count,
-                  zero_trim (handle, count, offset, flags));
+                  connection_trim (handle, count, offset, flags));
 }
 
 static int
 file_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
   return counted (handle, STATS_ZERO, count,
-                  zero_range (handle, count, offset, flags));
+                  connection_zero (handle, count, offset, flags));
 }
 
 static int
@@ -208,8 +206,8 @@ file_extents (void *handle, uint32_t count, uint64_t offset, uint32_t flags,
               struct nbdkit_extents *extents)
 {
   return counted (handle, STATS_BLOCK_STATUS, 0,
-                  extents_query (handle, count, offset,
-                                 flags & NBDKIT_FLAG_REQ_ONE, extents));
+                  connection_extents (handle, count, offset,
+                                      flags & NBDKIT_FLAG_REQ_ONE, extents));
 }
 
 static int

@@ -26,8 +26,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "extents.h"
-#include "zero.h"
+#include "connection.h"
 #include "eviction/pagecache.h"
 #include "eviction/util.h"
 
@@ -225,7 +224,7 @@ static int
 zero_part (struct connection *c, const struct request *rq, uint64_t offset,
            uint64_t count)
 {
-  if (count > 0 && rq->purpose != ZERO && extents_is_hole (c, offset, count))
+  if (count > 0 && rq->purpose != ZERO && connection_is_hole (c, offset, count))
     return 0;
   return write_zeroes (c, offset, count);
 }
@@ -281,16 +280,16 @@ change (struct connection *c, uint32_t count, uint64_t offset, uint32_t flags,
 }
 
 int
-zero_range (struct connection *c, uint32_t count, uint64_t offset,
-            uint32_t flags)
+connection_zero (struct connection *c, uint32_t count, uint64_t offset,
+                 uint32_t flags)
 {
   return change (c, count, offset, flags,
                  flags & NBDKIT_FLAG_MAY_TRIM ? ZERO_AND_FREE : ZERO);
 }
 
 int
-zero_trim (struct connection *c, uint32_t count, uint64_t offset,
-           uint32_t flags)
+connection_trim (struct connection *c, uint32_t count, uint64_t offset,
+                 uint32_t flags)
 {
   return change (c, count, offset, flags, TRIM);
 }
