@@ -40,18 +40,18 @@ check_preserve (struct connection *c)
 
   if (options.cache != CACHE_PRESERVE || d->evictor == NULL)
     return 0;
-  if (!direct_ready (&c->direct, c->fd))
+  if (!direct_ready (&c->direct, c->file.fd))
     nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available "
                   "for this file: %m: use cache=none or cache=default",
-                  c->name);
-  else if ((c->writable || d->magic == BTRFS_SUPER_MAGIC) &&
+                  c->file.name);
+  else if ((c->file.writable || d->magic == BTRFS_SUPER_MAGIC) &&
            d->pages.counts == COUNTS_BY_NOTHING)
     nbdkit_error (
       "%s: cache=preserve cannot keep the pages of other processes, as "
       "the kernel does not report to this server which pages are "
       "resident: %srun the server as the owner of the file, or use "
       "cache=none",
-      c->name,
+      c->file.name,
       d->magic == BTRFS_SUPER_MAGIC ? "" : "serve the file read-only (-r), ");
   else
     return 0;
@@ -62,33 +62,32 @@ check_preserve (struct connection *c)
 static void
 release (struct connection *c)
 {
-  close (c->fd);
+  exports_close (&c->file);
   if (c->fua_fd >= 0)
     close (c->fua_fd);
   direct_close (&c->direct);
   if (c->disk)
     disk_put (c->disk);
-  free (c->name);
   free (c);
 }
 
 struct connection *
-connection_new (const struct exported *e)
+connection_new (bool readonly)
 {
   struct connection *c = calloc (1, sizeof *c);
   int err;
 
-  if (c == NULL || (c->name = strdup (e->name)) == NULL) {
-    nbdkit_error ("%s: no memory: %m", e->name);
-    close (e->fd);
+  if (c == NULL) {
+    nbdkit_error ("no memory for a connection: %m");
+    return NULL;
+  }
+  if (exports_open (readonly, &c->file) == -1) {
     free (c);
     return NULL;
   }
-  c->stats = stats_of (e->path);
-  c->fd = e->fd;
+  c->stats = stats_of (c->file.path);
   c->fua_fd = -1;
-  c->writable = e->writable;
-  c->disk = disk_get (e);
+  c->disk = disk_get (&c->file);
   if (c->disk == NULL || check_preserve (c) == -1) {
     release (c);
     return NULL;
@@ -98,11 +97,11 @@ connection_new (const struct exported *e)
   /* With preserve, the few reads through the page cache must not start
    * readahead.
    */
-  err = posix_fadvise (c->fd, 0, 0,
+  err = posix_fadvise (c->file.fd, 0, 0,
                        options.cache == CACHE_PRESERVE ? POSIX_FADV_RANDOM
                                                        : options.fadvise);
   if (err)
-    nbdkit_debug ("%s: posix_fadvise: errno %d (ignored)", e->name, err);
+    nbdkit_debug ("%s: posix_fadvise: errno %d (ignored)", c->file.name, err);
 
   pthread_mutex_lock (&connections_lock);
   LIST_INSERT_HEAD (&connections, c, link);
@@ -154,7 +153,7 @@ write_fully (struct connection *c, const char *buf, uint32_t count,
   uint32_t done = 0;
 
   while (done < count) {
-    ssize_t r = pwrite (c->fd, buf + done, count - done, offset + done);
+    ssize_t r = pwrite (c->file.fd, buf + done, count - done, offset + done);
 
     if (r == -1 && was_interrupted (&tries))
       continue;
@@ -185,15 +184,15 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   err = done < count ? errno : 0;
   /* Without memory to record it, the write itself reports its error. */
   if (!recorded && err == 0)
-    err = errors_sync_fua (errors, errors->per_handle ? c->fd : c->disk->fd,
-                           false, begun);
+    err = errors_sync_fua (
+      errors, errors->per_handle ? c->file.fd : c->disk->fd, false, begun);
   if (ev)
     evictor_write_ends (ev, &w, done);
   if (err == 0)
     return 0;
   errno = err;
   nbdkit_error ("%s: writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                c->name, count, offset);
+                c->file.name, count, offset);
   return -1;
 }
 
@@ -215,14 +214,14 @@ connection_change_begins (struct connection *c, struct change *change, bool fua)
   if (change->begun == 0)
     change->fua_fd = atomic_exchange (&c->fua_fd, -1);
   if (change->fua_fd == -1)
-    change->fua_fd = reopen (c->fd, O_RDONLY);
+    change->fua_fd = reopen (c->file.fd, O_RDONLY);
 }
 
 static int
 sync_fua (struct connection *c, struct change *change)
 {
   struct errors *errors = &c->disk->errors;
-  const int shared = errors->per_handle ? c->fd : c->disk->fd;
+  const int shared = errors->per_handle ? c->file.fd : c->disk->fd;
   const bool alone = change->fua_fd >= 0;
   const int err = errors_sync_fua (errors, alone ? change->fua_fd : shared,
                                    alone, change->begun);
@@ -232,7 +231,7 @@ sync_fua (struct connection *c, struct change *change)
   errno = err;
   nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
                 "written back: %m",
-                c->name);
+                c->file.name);
   return -1;
 }
 
@@ -279,7 +278,7 @@ int
 connection_flush (struct connection *c)
 {
   struct evictor *ev = c->disk->evictor;
-  const int err = errors_flush (&c->disk->errors, &c->errors, c->fd,
+  const int err = errors_flush (&c->disk->errors, &c->errors, c->file.fd,
                                 !atomic_load (&c->disk->changed));
 
   if (ev)
@@ -290,7 +289,7 @@ connection_flush (struct connection *c)
   nbdkit_error ("%s: flush: data that was written earlier could not be "
                 "written back: %m: write all data since the last successful "
                 "flush again, or abort the copy",
-                c->name);
+                c->file.name);
   return -1;
 }
 
@@ -305,5 +304,5 @@ connection_prefetch (struct connection *c, uint32_t count, uint64_t offset)
   if (c->disk->evictor)
     evictor_prefetch (c->disk->evictor, offset, count);
   else
-    posix_fadvise (c->fd, offset, count, POSIX_FADV_WILLNEED);
+    posix_fadvise (c->file.fd, offset, count, POSIX_FADV_WILLNEED);
 }

@@ -16,6 +16,7 @@
 #include "eviction/direct.h"
 #include "disk.h"
 #include "eviction/errors.h"
+#include "exports.h"
 
 struct nbdkit_extents;
 
@@ -42,11 +43,7 @@ struct data_run {
  */
 struct connection {
   LIST_ENTRY (connection) link;
-  int fd; /* its own description: readahead state, and
-           * writeback errors, are kept per description */
-  bool writable;
-  char *name; /* for messages: what this client asked for; other clients may
-               * have opened the disk by another name */
+  struct exported file; /* other clients may have opened it by another name */
   struct stats *stats;  /* of that name, has its own atomics; NULL = none */
   struct disk *disk;    /* holds one reference */
   struct direct direct; /* opened when first needed */
@@ -59,11 +56,10 @@ struct connection {
   struct data_run run;
 };
 
-/* Create a connection to an open export.  The connection owns the export's
- * descriptor and closes it, also on failure.  Returns NULL with nbdkit_error
- * called.
+/* Open the export that the client asks for, see exports_open.  Returns NULL
+ * with nbdkit_error called.
  */
-struct connection *connection_new (const struct exported *e);
+struct connection *connection_new (bool readonly);
 
 /* Close and free the connection.  Does not block: the disk's thread empties the
  * disk after its last connection.

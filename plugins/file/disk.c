@@ -37,8 +37,7 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *registry;
 static unsigned nr_disks, nr_kept;
 static pthread_cond_t disk_closed = PTHREAD_COND_INITIALIZER;
-static pthread_t last_thread; /* that freed its disk; to be joined */
-static bool has_last_thread;
+static pthread_t last_thread; /* that freed its disk, to be joined; 0 = none */
 
 /* The most disks without clients that stay open for an unreported error. */
 #define MOST_KEPT 64
@@ -131,26 +130,6 @@ has_page_cache (const struct disk *d, int fd)
 }
 
 /* ---- the evictor ---- */
-
-/* Open a description for the evictor and flushes: reading is enough to write
- * back, to drop and to sync.  An inherited descriptor that cannot be opened
- * again is shared.
- */
-static int
-open_own (const struct exported *e)
-{
-  int own = reopen (e->fd, O_RDONLY);
-
-  if (own >= 0)
-    return own;
-  /* Without /proc, or without permission. */
-  nbdkit_debug ("%s: reopening for eviction: %m: sharing a description",
-                e->name);
-  own = fcntl (e->fd, F_DUPFD_CLOEXEC, 3);
-  if (own == -1)
-    nbdkit_error ("%s: no file descriptor for eviction: %m", e->name);
-  return own;
-}
 
 /* Report that a sandbox lets nothing be dropped: "err" is the errno value.
  * Returns 0 with cache=none, which is served as cache=default: logged once,
@@ -265,8 +244,10 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
     free (d);
     return NULL;
   }
-  d->fd = open_own (e);
+  /* Reading is enough to write back, to drop and to sync. */
+  d->fd = exports_reopen (e->fd, O_RDONLY, e->name);
   if (d->fd == -1) {
+    nbdkit_error ("%s: no file descriptor for eviction: %m", e->name);
     free (d->name);
     free (d);
     return NULL;
@@ -352,14 +333,24 @@ disk_get (const struct exported *e)
 }
 
 /* A disk without references has been emptied: remove it from the registry, or
- * keep it for an error that no flush has reported, which is stored in *err.
- * Returns false if it is kept.
+ * keep it for an error that no flush has reported.  Returns false if it is
+ * kept. Logs with the lock held, so that no client can free the disk in
+ * between.
  */
 static bool
-unregister_locked (struct disk *d, int *err)
+unregister_locked (struct disk *d)
 {
-  *err = errors_unreported (&d->errors);
-  d->kept = *err && nr_kept < MOST_KEPT;
+  const int err = errors_unreported (&d->errors);
+
+  d->kept = err && nr_kept < MOST_KEPT;
+  errno = err;
+  if (err)
+    nbdkit_error ("%s: the last client disconnected without flushing; an "
+                  "earlier write had failed: %m; %s",
+                  d->name,
+                  d->kept ? "the next client's flush will fail"
+                          : "too many such files to fail the next client's "
+                            "flush: check the data");
   nr_kept += d->kept;
   if (!d->kept) {
     tdelete (d, &registry, identity_order);
@@ -369,21 +360,6 @@ unregister_locked (struct disk *d, int *err)
   return !d->kept;
 }
 
-/* Log such an error.  The disk itself may be gone. */
-static void
-log_unreported (char *name, int err, bool kept)
-{
-  errno = err;
-  if (err)
-    nbdkit_error ("%s: the last client disconnected without flushing; an "
-                  "earlier write had failed: %m; %s",
-                  name ? name : "a disk",
-                  kept ? "the next client's flush will fail"
-                       : "too many such files to fail the next client's "
-                         "flush: check the data");
-  free (name);
-}
-
 /* Called by the disk's thread, see evictor.h.  The thread that ends next joins
  * this one, which then has little left to do.
  */
@@ -391,27 +367,20 @@ static bool
 release (void *arg)
 {
   struct disk *d = arg;
-  pthread_t previous;
-  bool has_previous = false, gone = false;
-  char *name = NULL;
-  int err = 0;
+  pthread_t previous = 0;
+  bool gone;
 
   pthread_mutex_lock (&registry_lock);
-  if (d->refs == 0 && !d->kept && evictor_is_emptied (d->evictor)) {
-    name = strdup (d->name);
-    gone = unregister_locked (d, &err);
-  }
+  gone = d->refs == 0 && !d->kept && evictor_is_emptied (d->evictor) &&
+         unregister_locked (d);
   if (gone) {
     previous = last_thread;
-    has_previous = has_last_thread;
     last_thread = pthread_self ();
-    has_last_thread = true;
   }
   pthread_mutex_unlock (&registry_lock);
-  log_unreported (name, err, !gone);
   if (gone)
     disk_free (d);
-  if (has_previous)
+  if (previous)
     pthread_join (previous, NULL);
   return gone;
 }
@@ -419,17 +388,12 @@ release (void *arg)
 void
 disk_put (struct disk *d)
 {
-  char *name = NULL;
-  bool gone = false;
-  int err = 0;
+  bool gone;
 
   pthread_mutex_lock (&registry_lock);
-  if (--d->refs == 0 && !(d->evictor && evictor_close (d->evictor))) {
-    name = strdup (d->name);
-    gone = unregister_locked (d, &err);
-  }
+  gone = --d->refs == 0 && !(d->evictor && evictor_close (d->evictor)) &&
+         unregister_locked (d);
   pthread_mutex_unlock (&registry_lock);
-  log_unreported (name, err, !gone);
   if (gone)
     disk_free (d);
 }
@@ -444,7 +408,7 @@ disk_free_all (void)
   tdestroy (registry, disk_free);
   registry = NULL;
   nr_disks = nr_kept = 0;
-  if (has_last_thread)
+  if (last_thread)
     pthread_join (last_thread, NULL);
-  has_last_thread = false;
+  last_thread = 0;
 }

@@ -175,23 +175,28 @@ open_file (int dirfd, const char *name, bool readonly, bool *writable)
   return fd;
 }
 
-/* Open the inherited descriptor's file again, for a description of its own; if
- * that is not possible, duplicate the descriptor.  A descriptor that cannot
- * write is meant for reading, even if the file could be opened for writing; and
- * one with O_APPEND ignores the offset of a write.
+int
+exports_reopen (int fd, int flags, const char *name)
+{
+  const int again = reopen (fd, flags);
+
+  if (again >= 0)
+    return again;
+  nbdkit_debug ("%s: reopening: %m: sharing a description", name);
+  return fcntl (fd, F_DUPFD_CLOEXEC, 3);
+}
+
+/* A descriptor that cannot write is meant for reading, even if the file could
+ * be opened for writing; and one with O_APPEND ignores the offset of a write.
  */
 static int
 open_inherited (bool readonly, struct exported *e)
 {
-  int mode = fcntl (options.fd, F_GETFL) & O_ACCMODE;
+  const int mode = fcntl (options.fd, F_GETFL) & O_ACCMODE;
   int fd;
 
   e->writable = !readonly && mode != O_RDONLY;
-  fd = reopen (options.fd, e->writable ? O_RDWR : O_RDONLY);
-  if (fd == -1) {
-    fd = fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
-    e->shared = true;
-  }
+  fd = exports_reopen (options.fd, e->writable ? O_RDWR : O_RDONLY, e->name);
   if (fd >= 0 && (is_read_only_device (fd) || (fcntl (fd, F_GETFL) & O_APPEND)))
     e->writable = false;
   return fd;
@@ -304,7 +309,7 @@ exports_open (bool readonly, struct exported *e)
 {
   const char *export_name = NULL;
 
-  memset (e, 0, sizeof *e);
+  *e = (struct exported){ .fd = -1 };
   if (options_serve_directory ()) {
     export_name = nbdkit_export_name ();
     if (export_name == NULL)
@@ -317,13 +322,15 @@ exports_open (bool readonly, struct exported *e)
       return 0;
     report (e);
   }
-  exports_free (e);
+  exports_close (e);
   return -1;
 }
 
 void
-exports_free (struct exported *e)
+exports_close (struct exported *e)
 {
+  if (e->fd >= 0)
+    close (e->fd);
   free (e->name);
   free (e->path);
 }

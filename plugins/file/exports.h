@@ -19,9 +19,10 @@ int exports_check (const char *key, const char *value);
 
 /* An export that is open. */
 struct exported {
-  int fd;        /* of a regular file or block device; the caller's */
+  int fd;        /* of a regular file or block device, for this client alone:
+                  * readahead state, and writeback errors, are kept per
+                  * description */
   bool writable; /* false if "readonly", or if writing is not permitted */
-  bool shared;   /* "fd" shares its description with another descriptor */
   char *name;    /* for messages: the escaped export name or path */
   char *path;    /* for statistics: where the file is, not escaped */
 };
@@ -33,13 +34,19 @@ struct exported {
  * opens the plugin without a connection.
  *
  * The call blocks only on a lease of another process.  Nothing shares the file
- * description where that is possible.  The caller closes e->fd and calls
- * exports_free.  Returns 0, or -1 with nbdkit_error called and nothing to free.
+ * description where that is possible.  The caller calls exports_close.  Returns
+ * 0, or -1 with nbdkit_error called and nothing to close.
  */
 int exports_open (bool readonly, struct exported *e);
 
-/* Free the names.  Does not close e->fd. */
-void exports_free (struct exported *e);
+/* Close the descriptor and free the names. */
+void exports_close (struct exported *e);
+
+/* Open the file behind "fd" again, for a description of its own; if that is not
+ * possible (without /proc, or without permission), duplicate the descriptor.
+ * Returns -1 with errno, without a message.
+ */
+int exports_reopen (int fd, int flags, const char *name);
 
 /* List the export names that a client may open.  Returns 0, or -1 with
  * nbdkit_error called.

@@ -82,7 +82,7 @@ recall (const struct query *q, uint64_t offset)
 static int64_t
 seek (const struct connection *c, uint64_t offset, int whence)
 {
-  const off_t r = lseek (c->fd, offset, whence);
+  const off_t r = lseek (c->file.fd, offset, whence);
 
   return r == -1 && errno == ENXIO && whence == SEEK_DATA ? INT64_MAX : r;
 }
@@ -107,7 +107,7 @@ knows_holes (const struct connection *c)
 
   if ((is_overlay || d->magic == BTRFS_SUPER_MAGIC) && errors_now (&d->errors))
     return false;
-  return !is_overlay || ioctl (c->fd, FS_IOC_FIEMAP, &m) == 0;
+  return !is_overlay || ioctl (c->file.fd, FS_IOC_FIEMAP, &m) == 0;
 }
 
 /* Data stays in the page cache until it is stored, so the page cache is queried
@@ -156,13 +156,14 @@ look (const struct query *q, int64_t offset, bool is_data, uint64_t *end)
   /* The kernel reports a hole also past the end of a file that has been
    * truncated since the query began.
    */
-  if (data > offset && (size = disk_size (c->disk, c->fd, c->name)) > offset) {
+  if (data > offset &&
+      (size = disk_size (c->disk, c->file.fd, c->file.name)) > offset) {
     *end = min (data, size);
     return true;
   }
   nbdkit_debug ("%s: from offset %" PRId64 " SEEK_DATA returned %" PRId64
                 ", SEEK_HOLE %" PRId64 ": %m: reporting data",
-                c->name, offset, data, hole);
+                c->file.name, offset, data, hole);
   *end = q->limit;
   return false;
 }
@@ -196,7 +197,7 @@ connection_extents (struct connection *c, uint32_t count, uint64_t offset,
   const struct query q = {
     .c = c,
     .limit = offset + count,
-    .size = disk_size (c->disk, c->fd, c->name),
+    .size = disk_size (c->disk, c->file.fd, c->file.name),
     .zeroed = atomic_load (&c->disk->zeroed),
   };
   bool hole = false;

@@ -70,14 +70,7 @@ file_list_exports (int readonly, int is_tls, struct nbdkit_exports *exports)
 static void *
 file_open (int readonly)
 {
-  struct connection *c;
-  struct exported e;
-
-  if (exports_open (readonly, &e) == -1)
-    return NULL;
-  c = connection_new (&e);
-  exports_free (&e);
-  return c;
+  return connection_new (readonly);
 }
 
 static void
@@ -91,7 +84,7 @@ file_get_size (void *handle)
 {
   struct connection *c = handle;
 
-  return disk_size (c->disk, c->fd, c->name);
+  return disk_size (c->disk, c->file.fd, c->file.name);
 }
 
 /* Requests of any size and alignment are served.  libnbd refuses requests below
@@ -125,7 +118,7 @@ file_can_write (void *handle)
 {
   struct connection *c = handle;
 
-  return c->writable;
+  return c->file.writable;
 }
 
 static int

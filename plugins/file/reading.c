@@ -32,7 +32,7 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
 
   while (count > 0) {
     ssize_t r = direct ? direct_read (&c->direct, buf, count, offset)
-                       : pread (c->fd, buf, count, offset);
+                       : pread (c->file.fd, buf, count, offset);
 
     if (r == -1 && was_interrupted (&tries))
       continue;
@@ -57,12 +57,12 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
     nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64
                   ": the file ends there: was it truncated while it was "
                   "being served?",
-                  c->name, count, offset);
+                  c->file.name, count, offset);
     errno = EIO;
   }
   else
     nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                  c->name, count, offset);
+                  c->file.name, count, offset);
   return -1;
 }
 
@@ -92,7 +92,7 @@ log_leak (struct connection *c)
                   "the page cache in spite of O_DIRECT (is it compressed?): "
                   "the pages that it reads are dropped, but its readahead "
                   "may stay in memory; use cache=none",
-                  c->name);
+                  c->file.name);
 }
 
 /* Read a range and let the pages be dropped that were not resident before. */
@@ -214,7 +214,7 @@ read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset)
   if (!d->direct_is_exact || count > MOST_DIRECT ||
       options.fadvise == POSIX_FADV_SEQUENTIAL ||
       belongs_to_stream (c, offset, count) ||
-      !direct_ready (&c->direct, c->fd) ||
+      !direct_ready (&c->direct, c->file.fd) ||
       evictor_may_have (d->evictor, offset, count) ||
       read_all (c, buf, count, offset, true) == -1)
     return false;

@@ -131,7 +131,7 @@ log_method (const struct connection *c, const char *name, uint64_t offset,
 {
   if (file_debug_zero)
     nbdkit_debug ("%s: zero: %s: %" PRIu64 " bytes at offset %" PRIu64 "%s%s",
-                  c->name, name, count, offset, err ? ": " : "",
+                  c->file.name, name, count, offset, err ? ": " : "",
                   err ? strerror (err) : "");
 }
 
@@ -173,7 +173,7 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
 
     if (!may_use (d, i, rq))
       continue;
-    err = run (&methods[i], c->fd, offset, count);
+    err = run (&methods[i], c->file.fd, offset, count);
     log_method (c, name, offset, count, err);
     if (err == 0 && rq->purpose != TRIM && !no_old_pages (c, offset, count))
       return NOT_DONE;
@@ -187,7 +187,7 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
     if (is_of_disk (err)) {
       errno = err;
       nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
-                    c->name, name, count, offset);
+                    c->file.name, name, count, offset);
       return FAILED;
     }
   }

@@ -112,6 +112,6 @@ if [ "$(id -u)" = 0 ] && [[ $(ldd "$plugin") != *lib[at]san* ]]; then
   under=(unshare --mount --propagation unchanged sh -c
     'mount --make-private /proc && mount -t tmpfs none /proc && exec "$@"' sh)
   works 'no /proc'
-  grep -q 'reopening for eviction: No such file.*sharing a description' \
+  grep -q 'reopening: No such file.*sharing a description' \
     "$tmp/log" || fail 'without /proc: the debug log does not say so'
 fi
