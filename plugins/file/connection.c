@@ -44,7 +44,7 @@ check_preserve (struct connection *c)
     nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available "
                   "for this file: %m: use cache=none or cache=default",
                   c->file.name);
-  else if ((c->file.writable || d->magic == BTRFS_SUPER_MAGIC) &&
+  else if ((c->file.writable || d->id.magic == BTRFS_SUPER_MAGIC) &&
            d->pages.counts == COUNTS_BY_NOTHING)
     nbdkit_error (
       "%s: cache=preserve cannot keep the pages of other processes, as "
@@ -52,7 +52,8 @@ check_preserve (struct connection *c)
       "resident: %srun the server as the owner of the file, or use "
       "cache=none",
       c->file.name,
-      d->magic == BTRFS_SUPER_MAGIC ? "" : "serve the file read-only (-r), ");
+      d->id.magic == BTRFS_SUPER_MAGIC ? ""
+                                       : "serve the file read-only (-r), ");
   else
     return 0;
   return -1;

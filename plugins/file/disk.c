@@ -9,22 +9,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
-#include <linux/magic.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "device.h"
-#include "eviction/direct.h"
 #include "disk.h"
 #include "options.h"
 #include "eviction/util.h"
@@ -41,93 +34,6 @@ static pthread_t last_thread; /* that freed its disk, to be joined; 0 = none */
 
 /* The most disks without clients that stay open for an unreported error. */
 #define MOST_KEPT 64
-
-int64_t
-disk_size (const struct disk *d, int fd, const char *name)
-{
-  struct stat st;
-  uint64_t size;
-
-  if (d->id.is_block && ioctl (fd, BLKGETSIZE64, &size) == 0)
-    return size;
-  if (!d->id.is_block && fstat (fd, &st) == 0)
-    return st.st_size;
-  nbdkit_error ("%s: the kernel does not report the size: %m", name);
-  return -1;
-}
-
-/* ---- what the kernel knows of the device ---- */
-
-/* Whether NBD can advertise this block size: a power of two from 512 bytes to
- * 32 MiB.  The stripe of a RAID may be something else.
- */
-static bool
-can_be_preferred (unsigned size)
-{
-  return size >= 512 && size <= 32 * 1024 * 1024 && (size & (size - 1)) == 0;
-}
-
-static void
-probe_block_device (struct disk *d, int fd)
-{
-  unsigned minimum = 0, optimal = 0;
-
-  if (ioctl (fd, BLKIOMIN, &minimum) == -1 ||
-      ioctl (fd, BLKIOOPT, &optimal) == -1)
-    return;
-  if (optimal > minimum && can_be_preferred (optimal))
-    d->preferred_io = optimal;
-  else if (can_be_preferred (minimum))
-    d->preferred_io = minimum;
-}
-
-/* FUSE passes SEEK_DATA to its server, which does not have the dirty pages of
- * this machine if the writeback cache is on (virtiofs, too): data would be a
- * hole (Linux 6.18).  exFAT reports a hole where a program has just stored to
- * mapped memory (Linux 7.2).
- *
- * Looks at the end of the file: on tmpfs a SEEK_HOLE walks all data from where
- * it starts.
- */
-static bool
-knows_seek_hole (struct disk *d, int fd)
-{
-  int64_t size;
-
-  if (d->id.is_block || d->magic == FUSE_SUPER_MAGIC ||
-      d->magic == EXFAT_SUPER_MAGIC)
-    return false;
-  size = disk_size (d, fd, d->name);
-  if (size == -1)
-    return false;
-  /* Only -1 is an error: with a file of 2^63-1 bytes, btrfs rounds the end of
-   * the last extent up to 2^63, which is negative as an off_t (Linux 6.18).
-   */
-  return lseek (fd, size > 0 ? size - 1 : 0, SEEK_HOLE) != -1 || errno == ENXIO;
-}
-
-/* Whether the file has a page cache that can be emptied. */
-static bool
-has_page_cache (const struct disk *d, int fd)
-{
-  const char *why = NULL;
-  struct statx stx;
-
-  if (d->magic == TMPFS_MAGIC)
-    why = "tmpfs";
-  else if (d->magic == RAMFS_MAGIC)
-    why = "ramfs";
-  else if (d->magic == HUGETLBFS_MAGIC)
-    why = "hugetlbfs";
-  else if (!d->id.is_block && statx (fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
-           (stx.stx_attributes & STATX_ATTR_DAX))
-    why = "DAX";
-  if (why)
-    nbdkit_debug ("%s: is on %s, which has no page cache to empty: "
-                  "%s=%s does nothing here",
-                  d->name, why, options.cache_key, options.cache_value);
-  return why == NULL;
-}
 
 /* ---- the evictor ---- */
 
@@ -186,7 +92,7 @@ add_evictor (struct disk *d, const struct exported *e)
     .name = d->name,
     .windows = options.cache_windows,
     .ring = options.cache_windows * options.cache_window_size,
-    .read_ahead = device_read_ahead (d->id.dev),
+    .read_ahead = disk_read_ahead (d),
     .preserve = options.cache == CACHE_PRESERVE,
     .counters = stats ? &stats->counters : NULL,
     .pages = &d->pages,
@@ -196,7 +102,7 @@ add_evictor (struct disk *d, const struct exported *e)
   };
   int err;
 
-  if (options.cache == CACHE_DEFAULT || !has_page_cache (d, d->fd))
+  if (options.cache == CACHE_DEFAULT || !disk_has_page_cache (d))
     return 0;
   err = pagecache_probe_drop (d->fd);
   if (err)
@@ -235,7 +141,7 @@ disk_free (void *disk)
 }
 
 static struct disk *
-disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
+disk_new (const struct exported *e, const struct identity *id)
 {
   struct disk *d = calloc (1, sizeof *d);
 
@@ -255,14 +161,8 @@ disk_new (const struct exported *e, const struct identity *id, uint32_t magic)
 
   d->refs = 1;
   d->id = *id;
-  d->magic = magic;
-  d->rotational = device_is_rotational (id->dev);
-  pagecache_probe (&d->pages, d->fd, magic);
-  errors_init (&d->errors, d->fd, pagecache_syncs_handles (magic));
-  d->direct_is_exact = direct_is_exact (e->fd, magic);
-  if (id->is_block)
-    probe_block_device (d, e->fd);
-  d->can_seek_hole = knows_seek_hole (d, e->fd);
+  errors_init (&d->errors, d->fd, pagecache_syncs_handles (id->magic));
+  disk_probe (d, e->fd);
   if (add_evictor (d, e) == -1) {
     disk_free (d);
     return NULL;
@@ -299,21 +199,11 @@ disk_get (const struct exported *e)
 {
   struct disk *d, *made;
   struct identity id;
-  struct statfs fs;
-  struct stat st;
-  uint32_t magic;
 
-  if (fstat (e->fd, &st) == -1) {
+  if (!identity_of (e->fd, &id)) {
     nbdkit_error ("%s: fstat: %m", e->name);
     return NULL;
   }
-  if (S_ISBLK (st.st_mode))
-    magic = 0;
-  else if (fstatfs (e->fd, &fs) == 0)
-    magic = fs.f_type;
-  else
-    magic = FUSE_SUPER_MAGIC; /* on which the least is taken for granted */
-  id = identity_of (e->fd, &st, magic);
   d = find (&id, NULL);
   if (d)
     return d;
@@ -321,7 +211,7 @@ disk_get (const struct exported *e)
   /* Make it without the lock, as the system calls may block.  If another
    * connection makes the same disk in the meantime, the first to register wins.
    */
-  made = disk_new (e, &id, magic);
+  made = disk_new (e, &id);
   if (made == NULL)
     return NULL;
   d = find (&id, made);

@@ -14,10 +14,32 @@
 
 #include "eviction/evictor.h"
 #include "exports.h"
-#include "identity.h"
 #include "eviction/pagecache.h"
 #include "stats.h"
 #include "eviction/errors.h"
+
+/* Whether two descriptors are open on the same file.
+ *
+ * Equal device and inode numbers do not prove it.  FUSE file systems that pass
+ * through several others show different files with equal numbers (bindfs, Linux
+ * 6.18), and so may 9p, CIFS and NFS.  A file handle (name_to_handle_at(2)) is
+ * a proof.  Without a handle, the numbers count only on file systems that are
+ * known to keep them unique.  Any other file is treated as different from all
+ * files.
+ *
+ * Compared as memory, so it has no padding.
+ */
+struct identity {
+  uint64_t dev;      /* of the file system, or of the block device itself */
+  uint64_t ino;      /* 0 for a block device */
+  uint64_t serial;   /* 0, or a number that no other identity has */
+  uint32_t is_block; /* a block device, or else a regular file */
+  uint32_t magic;    /* of the file system, see <linux/magic.h>; 0 = a block
+                      * device */
+  int32_t handle_type;
+  uint32_t handle_bytes; /* 0 = no handle */
+  unsigned char handle[72];
+};
 
 /* All fields are constant once disk_get has returned the disk, except where a
  * comment or an atomic type says otherwise.
@@ -31,8 +53,6 @@ struct disk {
                        * flushes */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
-  uint32_t magic;        /* of the file system, see <linux/magic.h>; 0 = a block
-                          * device */
   bool rotational;
   bool can_seek_hole; /* lseek with SEEK_DATA finds all data */
 
@@ -79,5 +99,28 @@ void disk_free_all (void);
  * time, because files grow.
  */
 int64_t disk_size (const struct disk *d, int fd, const char *name);
+
+/* ---- in probe.c ---- */
+
+/* Set the identity of the file or block device that "fd" is open on.  Returns
+ * false with errno.
+ */
+bool identity_of (int fd, struct identity *id);
+
+/* Order identities for tsearch(3).  Returns 0 only if both are proven to be the
+ * same.
+ */
+int identity_order (const void *a, const void *b);
+
+/* Set what the file and its device can do.  "fd" is a client's descriptor. */
+void disk_probe (struct disk *d, int fd);
+
+/* Return the bytes that the kernel reads ahead on the device, or 4 MiB if sysfs
+ * does not have the value.
+ */
+uint64_t disk_read_ahead (const struct disk *d);
+
+/* Return whether the file has a page cache that can be emptied. */
+bool disk_has_page_cache (const struct disk *d);
 
 #endif /* FILE_DISK_H */

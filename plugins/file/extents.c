@@ -102,10 +102,11 @@ static bool
 knows_holes (const struct connection *c)
 {
   const struct disk *d = c->disk;
-  const bool is_overlay = d->magic == OVERLAYFS_SUPER_MAGIC;
+  const bool is_overlay = d->id.magic == OVERLAYFS_SUPER_MAGIC;
   struct fiemap m = { .fm_length = 1 };
 
-  if ((is_overlay || d->magic == BTRFS_SUPER_MAGIC) && errors_now (&d->errors))
+  if ((is_overlay || d->id.magic == BTRFS_SUPER_MAGIC) &&
+      errors_now (&d->errors))
     return false;
   return !is_overlay || ioctl (c->file.fd, FS_IOC_FIEMAP, &m) == 0;
 }

@@ -147,7 +147,7 @@ no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
 {
   const struct disk *d = c->disk;
 
-  if (d->magic != BTRFS_SUPER_MAGIC && d->magic != OVERLAYFS_SUPER_MAGIC)
+  if (d->id.magic != BTRFS_SUPER_MAGIC && d->id.magic != OVERLAYFS_SUPER_MAGIC)
     return true;
   return pagecache_drop (d->fd, offset, count) == 0 &&
          d->pages.counts != COUNTS_BY_NOTHING &&

@@ -1,0 +1,246 @@
+/* What the kernel reports about the file of a disk: whether it is the same file
+ * as another one, and what the file and its device can do.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#include "disk.h"
+#include "eviction/direct.h"
+#include "options.h"
+
+/* ---- identity ---- */
+
+/* Returns false if the file system has no handles, or a sandbox refuses them.
+ */
+static bool
+ask_for_handle (int fd, struct identity *id)
+{
+  _Alignas(struct file_handle) char
+    room[sizeof (struct file_handle) + sizeof id->handle];
+  struct file_handle *h = (struct file_handle *) room;
+  int mount_id;
+
+  h->handle_bytes = sizeof id->handle;
+  if (name_to_handle_at (fd, "", h, &mount_id, AT_EMPTY_PATH) == -1)
+    return false;
+  id->handle_type = h->handle_type;
+  id->handle_bytes = h->handle_bytes;
+  memcpy (id->handle, h->f_handle, h->handle_bytes);
+  return true;
+}
+
+/* Local file systems that assign their own inode numbers. */
+static bool
+has_unique_numbers (uint32_t magic)
+{
+  switch (magic) {
+  case BTRFS_SUPER_MAGIC:
+  case EXFAT_SUPER_MAGIC:
+  case EXT4_SUPER_MAGIC: /* and ext2, ext3 */
+  case F2FS_SUPER_MAGIC:
+  case HUGETLBFS_MAGIC:
+  case MSDOS_SUPER_MAGIC:
+  case OVERLAYFS_SUPER_MAGIC:
+  case RAMFS_MAGIC:
+  case TMPFS_MAGIC:
+  case XFS_SUPER_MAGIC:
+    return true;
+  default:
+    return false;
+  }
+}
+
+bool
+identity_of (int fd, struct identity *id)
+{
+  static _Atomic uint64_t last_serial;
+  struct statfs fs;
+  struct stat st;
+
+  if (fstat (fd, &st) == -1)
+    return false;
+  *id = (struct identity){ .is_block = S_ISBLK (st.st_mode) };
+  if (id->is_block) {
+    id->dev = st.st_rdev;
+    return true;
+  }
+  id->dev = st.st_dev;
+  id->ino = st.st_ino;
+  /* On FUSE the least is taken for granted. */
+  id->magic = fstatfs (fd, &fs) == 0 ? fs.f_type : FUSE_SUPER_MAGIC;
+  if (!ask_for_handle (fd, id) && !has_unique_numbers (id->magic))
+    id->serial = atomic_fetch_add (&last_serial, 1) + 1;
+  return true;
+}
+
+int
+identity_order (const void *a, const void *b)
+{
+  const struct identity *id = a;
+
+  _Static_assert(sizeof *id ==
+                   offsetof (struct identity, handle) + sizeof id->handle,
+                 "padding");
+  return memcmp (a, b, sizeof *id);
+}
+
+/* ---- the device ---- */
+
+/* Read a number from a file below /sys about the device.  Returns -1 if
+ * it is not there: btrfs and overlayfs have no device of their own.
+ */
+static long
+sysfs_number (const char *format, dev_t dev)
+{
+  char path[128];
+  long n = -1;
+  FILE *fp;
+
+  snprintf (path, sizeof path, format, major (dev), minor (dev));
+  fp = fopen (path, "re");
+  if (fp == NULL)
+    return -1;
+  if (fscanf (fp, "%ld", &n) != 1)
+    n = -1;
+  fclose (fp);
+  return n;
+}
+
+static bool
+device_is_rotational (dev_t dev)
+{
+  long n = sysfs_number ("/sys/dev/block/%u:%u/queue/rotational", dev);
+
+  if (n == -1) /* a partition: its parent has the queue */
+    n = sysfs_number ("/sys/dev/block/%u:%u/../queue/rotational", dev);
+  return n > 0;
+}
+
+/* btrfs hides its device, and reads ahead at least 4 MiB. */
+uint64_t
+disk_read_ahead (const struct disk *d)
+{
+  const dev_t dev = d->id.dev;
+  long kb = sysfs_number ("/sys/class/bdi/%u:%u/read_ahead_kb", dev);
+
+  if (kb == -1) /* a partition: its parent has it */
+    kb = sysfs_number ("/sys/dev/block/%u:%u/../queue/read_ahead_kb", dev);
+  return (kb >= 0 ? kb : 4096) * UINT64_C (1024);
+}
+
+/* ---- what the file can do ---- */
+
+int64_t
+disk_size (const struct disk *d, int fd, const char *name)
+{
+  struct stat st;
+  uint64_t size;
+
+  if (d->id.is_block && ioctl (fd, BLKGETSIZE64, &size) == 0)
+    return size;
+  if (!d->id.is_block && fstat (fd, &st) == 0)
+    return st.st_size;
+  nbdkit_error ("%s: the kernel does not report the size: %m", name);
+  return -1;
+}
+
+/* Whether NBD can advertise this block size: a power of two from 512 bytes to
+ * 32 MiB.  The stripe of a RAID may be something else.
+ */
+static bool
+can_be_preferred (unsigned size)
+{
+  return size >= 512 && size <= 32 * 1024 * 1024 && (size & (size - 1)) == 0;
+}
+
+static void
+probe_block_device (struct disk *d, int fd)
+{
+  unsigned minimum = 0, optimal = 0;
+
+  if (ioctl (fd, BLKIOMIN, &minimum) == -1 ||
+      ioctl (fd, BLKIOOPT, &optimal) == -1)
+    return;
+  if (optimal > minimum && can_be_preferred (optimal))
+    d->preferred_io = optimal;
+  else if (can_be_preferred (minimum))
+    d->preferred_io = minimum;
+}
+
+/* FUSE passes SEEK_DATA to its server, which does not have the dirty pages of
+ * this machine if the writeback cache is on (virtiofs, too): data would be a
+ * hole (Linux 6.18).  exFAT reports a hole where a program has just stored to
+ * mapped memory (Linux 7.2).
+ *
+ * Looks at the end of the file: on tmpfs a SEEK_HOLE walks all data from where
+ * it starts.
+ */
+static bool
+knows_seek_hole (struct disk *d, int fd)
+{
+  int64_t size;
+
+  if (d->id.is_block || d->id.magic == FUSE_SUPER_MAGIC ||
+      d->id.magic == EXFAT_SUPER_MAGIC)
+    return false;
+  size = disk_size (d, fd, d->name);
+  if (size == -1)
+    return false;
+  /* Only -1 is an error: with a file of 2^63-1 bytes, btrfs rounds the end of
+   * the last extent up to 2^63, which is negative as an off_t (Linux 6.18).
+   */
+  return lseek (fd, size > 0 ? size - 1 : 0, SEEK_HOLE) != -1 || errno == ENXIO;
+}
+
+void
+disk_probe (struct disk *d, int fd)
+{
+  d->rotational = device_is_rotational (d->id.dev);
+  pagecache_probe (&d->pages, d->fd, d->id.magic);
+  d->direct_is_exact = direct_is_exact (fd, d->id.magic);
+  if (d->id.is_block)
+    probe_block_device (d, fd);
+  d->can_seek_hole = knows_seek_hole (d, fd);
+}
+
+bool
+disk_has_page_cache (const struct disk *d)
+{
+  const char *why = NULL;
+  struct statx stx;
+
+  if (d->id.magic == TMPFS_MAGIC)
+    why = "tmpfs";
+  else if (d->id.magic == RAMFS_MAGIC)
+    why = "ramfs";
+  else if (d->id.magic == HUGETLBFS_MAGIC)
+    why = "hugetlbfs";
+  else if (!d->id.is_block && statx (d->fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
+           (stx.stx_attributes & STATX_ATTR_DAX))
+    why = "DAX";
+  if (why)
+    nbdkit_debug ("%s: is on %s, which has no page cache to empty: "
+                  "%s=%s does nothing here",
+                  d->name, why, options.cache_key, options.cache_value);
+  return why == NULL;
+}
