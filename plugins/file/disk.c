@@ -75,9 +75,8 @@ report_calls (const struct disk *d, struct counters *counters)
   counters_set_call (counters, STATS_WAITS_BY, waits);
   counters_set_call (counters, STATS_COUNTS_BY, counts);
   counters_set_call (counters, STATS_READS_BY, reads);
-  if (file_debug_evict)
-    nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", d->name, waits,
-                  counts ? counts : "nothing", reads);
+  nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", d->name, waits,
+                counts ? counts : "nothing", reads);
 }
 
 static bool release (void *arg);
@@ -107,11 +106,6 @@ add_evictor (struct disk *d, const struct exported *e)
   err = pagecache_probe_drop (d->fd);
   if (err)
     return cannot_drop (d, err);
-  if (!d->pages.by_range)
-    nbdkit_debug (
-      "%s: sync_file_range is not used here: writeback is waited for "
-      "by fdatasync",
-      d->name);
   report_calls (d, config.counters);
   d->evictor = evictor_new (&config);
   if (d->evictor == NULL)

@@ -26,7 +26,7 @@ copies_in ()
   same "$tmp/src" "$disk"
   jq -e '.disks[0] | .waits_by == "fdatasync" and .counts_by != "cachestat"' \
     "$tmp/stats" >/dev/null || fail "$1: statistics: $(<"$tmp/stats")"
-  grep -q 'sync_file_range is not used here.*fdatasync' "$tmp/log" ||
+  grep -q 'waits by fdatasync' "$tmp/log" ||
     fail "$1: not in the debug log"
 }
 
