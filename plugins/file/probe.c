@@ -49,27 +49,6 @@ ask_for_handle (int fd, struct identity *id)
   return true;
 }
 
-/* Local file systems that assign their own inode numbers. */
-static bool
-has_unique_numbers (uint32_t magic)
-{
-  switch (magic) {
-  case BTRFS_SUPER_MAGIC:
-  case EXFAT_SUPER_MAGIC:
-  case EXT4_SUPER_MAGIC: /* and ext2, ext3 */
-  case F2FS_SUPER_MAGIC:
-  case HUGETLBFS_MAGIC:
-  case MSDOS_SUPER_MAGIC:
-  case OVERLAYFS_SUPER_MAGIC:
-  case RAMFS_MAGIC:
-  case TMPFS_MAGIC:
-  case XFS_SUPER_MAGIC:
-    return true;
-  default:
-    return false;
-  }
-}
-
 bool
 identity_of (int fd, struct identity *id)
 {
@@ -88,7 +67,8 @@ identity_of (int fd, struct identity *id)
   id->ino = st.st_ino;
   /* On FUSE the least is taken for granted. */
   id->magic = fstatfs (fd, &fs) == 0 ? fs.f_type : FUSE_SUPER_MAGIC;
-  if (!ask_for_handle (fd, id) && !has_unique_numbers (id->magic))
+  /* Local file systems assign their own inode numbers. */
+  if (!ask_for_handle (fd, id) && pagecache_syncs_handles (id->magic))
     id->serial = atomic_fetch_add (&last_serial, 1) + 1;
   return true;
 }
@@ -124,16 +104,6 @@ sysfs_number (const char *format, dev_t dev)
     n = -1;
   fclose (fp);
   return n;
-}
-
-static bool
-device_is_rotational (dev_t dev)
-{
-  long n = sysfs_number ("/sys/dev/block/%u:%u/queue/rotational", dev);
-
-  if (n == -1) /* a partition: its parent has the queue */
-    n = sysfs_number ("/sys/dev/block/%u:%u/../queue/rotational", dev);
-  return n > 0;
 }
 
 /* btrfs hides its device, and reads ahead at least 4 MiB. */
@@ -177,7 +147,10 @@ static void
 probe_block_device (struct disk *d, int fd)
 {
   unsigned minimum = 0, optimal = 0;
+  unsigned short rotational = 0;
 
+  if (ioctl (fd, BLKROTATIONAL, &rotational) == 0)
+    d->rotational = rotational;
   if (ioctl (fd, BLKIOMIN, &minimum) == -1 ||
       ioctl (fd, BLKIOOPT, &optimal) == -1)
     return;
@@ -215,7 +188,6 @@ knows_seek_hole (struct disk *d, int fd)
 void
 disk_probe (struct disk *d, int fd)
 {
-  d->rotational = device_is_rotational (d->id.dev);
   pagecache_probe (&d->pages, d->fd, d->id.magic);
   d->direct_is_exact = direct_is_exact (fd, d->id.magic);
   if (d->id.is_block)
