@@ -72,8 +72,8 @@ release (struct connection *c)
   free (c);
 }
 
-struct connection *
-connection_new (bool readonly)
+void *
+connection_open (int readonly)
 {
   struct connection *c = calloc (1, sizeof *c);
   int err;
@@ -111,8 +111,10 @@ connection_new (bool readonly)
 }
 
 void
-connection_free (struct connection *c)
+connection_close (void *handle)
 {
+  struct connection *c = handle;
+
   pthread_mutex_lock (&connections_lock);
   LIST_REMOVE (c, link);
   pthread_mutex_unlock (&connections_lock);
@@ -124,7 +126,7 @@ void
 connection_free_all (void)
 {
   while (!LIST_EMPTY (&connections)) /* no other thread is left */
-    connection_free (LIST_FIRST (&connections));
+    connection_close (LIST_FIRST (&connections));
 }
 
 /* ---- one chunk ---- */
@@ -197,6 +199,22 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   return -1;
 }
 
+int
+connection_write_all (struct connection *c, const char *buf, uint32_t count,
+                      uint64_t offset)
+{
+  while (count > 0) {
+    const uint32_t n = connection_chunk (c, count, offset);
+
+    if (write_chunk (c, buf, n, offset) == -1)
+      return -1;
+    buf += n;
+    count -= n;
+    offset += n;
+  }
+  return 0;
+}
+
 /* ---- requests that change the disk ---- */
 
 /* A description of its own reports each error of the file since it was opened.
@@ -253,57 +271,62 @@ connection_change_ends (struct connection *c, struct change *change, int r)
   return r;
 }
 
+/* ---- requests ---- */
+
 int
-connection_write (struct connection *c, const void *buf, uint32_t count,
-                  uint64_t offset, bool fua)
+connection_count (struct connection *c, enum stats_request what, uint32_t bytes,
+                  int r)
 {
-  struct change change;
-  const char *p = buf;
-  int r = 0;
-
-  connection_change_begins (c, &change, fua);
-  while (count > 0 && r == 0) {
-    const uint32_t n = connection_chunk (c, count, offset);
-
-    r = write_chunk (c, p, n, offset);
-    p += n;
-    count -= n;
-    offset += n;
-  }
-  return connection_change_ends (c, &change, r);
+  if (c->stats)
+    stats_add_request (c->stats, what, bytes, r == -1);
+  return r;
 }
 
-/* ---- other requests ---- */
+int
+connection_write (void *handle, const void *buf, uint32_t count,
+                  uint64_t offset, uint32_t flags)
+{
+  struct connection *c = handle;
+  struct change change;
+  int r;
+
+  connection_change_begins (c, &change, flags & NBDKIT_FLAG_FUA);
+  r = connection_write_all (c, buf, count, offset);
+  r = connection_change_ends (c, &change, r);
+  return connection_count (c, STATS_WRITE, count, r);
+}
 
 int
-connection_flush (struct connection *c)
+connection_flush (void *handle, uint32_t flags)
 {
+  struct connection *c = handle;
   struct evictor *ev = c->disk->evictor;
   const int err = errors_flush (&c->disk->errors, &c->errors, c->file.fd,
                                 !atomic_load (&c->disk->changed));
 
   if (ev)
     evictor_flushed (ev);
-  if (err == 0)
-    return 0;
   errno = err;
-  nbdkit_error ("%s: flush: data that was written earlier could not be "
-                "written back: %m: write all data since the last successful "
-                "flush again, or abort the copy",
-                c->file.name);
-  return -1;
+  if (err)
+    nbdkit_error ("%s: flush: data that was written earlier could not be "
+                  "written back: %m: write all data since the last successful "
+                  "flush again, or abort the copy",
+                  c->file.name);
+  return connection_count (c, STATS_FLUSH, 0, err ? -1 : 0);
 }
 
-void
-connection_prefetch (struct connection *c, uint32_t count, uint64_t offset)
+int
+connection_prefetch (void *handle, uint32_t count, uint64_t offset,
+                     uint32_t flags)
 {
-  /* A hint, so errors are ignored: the read itself will report them.  With
-   * preserve, reads bypass the page cache, so there is nothing to read ahead.
+  struct connection *c = handle;
+
+  /* Errors are ignored: the read itself will report them.  With preserve, reads
+   * bypass the page cache, so there is nothing to read ahead.
    */
-  if (options.cache == CACHE_PRESERVE)
-    return;
-  if (c->disk->evictor)
+  if (options.cache != CACHE_PRESERVE && c->disk->evictor)
     evictor_prefetch (c->disk->evictor, offset, count);
-  else
+  else if (options.cache != CACHE_PRESERVE)
     posix_fadvise (c->file.fd, offset, count, POSIX_FADV_WILLNEED);
+  return connection_count (c, STATS_PREFETCH, count, 0);
 }

@@ -56,16 +56,6 @@ struct connection {
   struct data_run run;
 };
 
-/* Open the export that the client asks for, see exports_open.  Returns NULL
- * with nbdkit_error called.
- */
-struct connection *connection_new (bool readonly);
-
-/* Close and free the connection.  Does not block: the disk's thread empties the
- * disk after its last connection.
- */
-void connection_free (struct connection *c);
-
 /* Close all open connections.  No other thread may use a connection. */
 void connection_free_all (void);
 
@@ -75,26 +65,12 @@ void connection_free_all (void);
 uint32_t connection_chunk (const struct connection *c, uint32_t count,
                            uint64_t offset);
 
-/* Read count bytes at offset.  Short transfers are continued and EINTR is
- * retried.  Returns 0, or -1 with nbdkit_error called and errno set (EIO at an
- * unexpected end of the file).
+/* Write count bytes at offset, of a request between connection_change_begins
+ * and connection_change_ends.  Short transfers are continued and EINTR is
+ * retried.  Returns 0, or -1 with nbdkit_error called and errno set.
  */
-int connection_read (struct connection *c, void *buf, uint32_t count,
-                     uint64_t offset);
-
-/* Write count bytes at offset.  Short transfers are continued and EINTR is
- * retried.  Returns 0, or -1 with nbdkit_error called and errno set.  With
- * "fua" the write is on the disk when the call returns.
- */
-int connection_write (struct connection *c, const void *buf, uint32_t count,
-                      uint64_t offset, bool fua);
-
-/* Make all that any connection to the disk has written durable.  The pages are
- * dropped soon afterwards.  Returns 0, or -1 with nbdkit_error called and errno
- * set, also for an earlier writeback error for which no flush of this
- * connection has failed yet.  Blocks on the disk.
- */
-int connection_flush (struct connection *c);
+int connection_write_all (struct connection *c, const char *buf, uint32_t count,
+                          uint64_t offset);
 
 /* A request in progress that changes the disk.  Belongs to its thread. */
 struct change {
@@ -113,52 +89,76 @@ void connection_change_begins (struct connection *c, struct change *change,
                                bool fua);
 int connection_change_ends (struct connection *c, struct change *change, int r);
 
-/* Start readahead of count bytes at offset.  A hint: errors are ignored.  Does
- * nothing with cache=preserve.
+/* Count a request of "bytes" bytes that returned "r", which is passed on. */
+int connection_count (struct connection *c, enum stats_request what,
+                      uint32_t bytes, int r);
+
+/* Return whether [offset, offset+length) is certainly a hole: nothing of it is
+ * stored, nor in the page cache.  If in doubt, return false.  length > 0.
  */
-void connection_prefetch (struct connection *c, uint32_t count,
-                          uint64_t offset);
+bool connection_is_hole (struct connection *c, uint64_t offset,
+                         uint64_t length);
 
-/* ---- in zero.c ---- */
+/* ---- callbacks of nbdkit ---- */
 
-/* Make count bytes at offset read as zeroes, by writing zeroes if no better
- * method works.  "flags" are NBDKIT_FLAG_*:
+/* In connection.c, reading.c, zero.c and extents.c.  "handle" is a connection.
+ * Requests return 0, or -1 with nbdkit_error called and errno set.
+ */
+
+/* Open the export that the client asks for, see exports_open.  Returns the
+ * connection, or NULL with nbdkit_error called.
+ */
+void *connection_open (int readonly);
+
+/* Close and free the connection.  Does not block: the disk's thread empties the
+ * disk after its last connection.
+ */
+void connection_close (void *handle);
+
+/* Short transfers are continued and EINTR is retried.  An unexpected end of the
+ * file is EIO.
+ */
+int connection_read (void *handle, void *buf, uint32_t count, uint64_t offset,
+                     uint32_t flags);
+int connection_write (void *handle, const void *buf, uint32_t count,
+                      uint64_t offset, uint32_t flags);
+
+/* Make all that any connection to the disk has written durable.  The pages are
+ * dropped soon afterwards.  Fails also for an earlier writeback error for which
+ * no flush of this connection has failed yet.  Blocks on the disk.
+ */
+int connection_flush (void *handle, uint32_t flags);
+
+/* Free the blocks of the range where that is possible.  Later reads of the
+ * range may return anything.  A hint: if no method works, the call succeeds and
+ * does nothing.
+ */
+int connection_trim (void *handle, uint32_t count, uint64_t offset,
+                     uint32_t flags);
+
+/* Make the range read as zeroes, by writing zeroes if no better method works.
  *
  * MAY_TRIM: free the blocks where that is possible.  Without it, or where it is
  * not possible, the blocks stay or become allocated.
  *
  * FAST_ZERO: try no method that may take as long as writing zeroes.
- *
- * FUA: the zeroes are on the disk when the call returns.
- *
- * Returns 0, or -1 with errno.  EOPNOTSUPP without a message is returned only
- * with FAST_ZERO, if no fast method works.  After any other error nbdkit_error
- * was called, and part of the range may be zero.
+ * EOPNOTSUPP without a message is returned only with this flag, if no fast
+ * method works.  After any other error part of the range may be zero.
  */
-int connection_zero (struct connection *c, uint32_t count, uint64_t offset,
+int connection_zero (void *handle, uint32_t count, uint64_t offset,
                      uint32_t flags);
 
-/* Free the blocks of count bytes at offset where that is possible.  Later reads
- * of the range may return anything.  A hint: if no method works, the call
- * succeeds and does nothing.  "flags" are NBDKIT_FLAG_*; FUA makes the change
- * durable.  Returns 0, or -1 with nbdkit_error called and errno set.
+/* Add the extents of the range to "extents".  A hole is reported only where the
+ * kernel reports it at the time of the call; where the kernel's answer is of no
+ * use, data.  Needs disk->can_seek_hole.
  */
-int connection_trim (struct connection *c, uint32_t count, uint64_t offset,
-                     uint32_t flags);
+int connection_extents (void *handle, uint32_t count, uint64_t offset,
+                        uint32_t flags, struct nbdkit_extents *extents);
 
-/* ---- in extents.c ---- */
-
-/* Add the extents of [offset, offset+count) to "extents", or only the first of
- * them with "one".  A hole is reported only where the kernel reports it at the
- * time of the call; where the kernel's answer is of no use, data.  Needs
- * disk->can_seek_hole.  Returns 0, or -1 with nbdkit_error called.
+/* Start readahead of the range.  A hint: errors are ignored.  Does nothing with
+ * cache=preserve.
  */
-int connection_extents (struct connection *c, uint32_t count, uint64_t offset,
-                        bool one, struct nbdkit_extents *extents);
-
-/* Return whether [offset, offset+count) is certainly a hole: nothing of it is
- * stored, nor in the page cache.  If in doubt, return false.  count > 0.
- */
-bool connection_is_hole (struct connection *c, uint64_t offset, uint64_t count);
+int connection_prefetch (void *handle, uint32_t count, uint64_t offset,
+                         uint32_t flags);
 
 #endif /* FILE_CONNECTION_H */

@@ -382,7 +382,7 @@ list_directory (DIR *dir, struct nbdkit_exports *exports)
 }
 
 int
-exports_list (struct nbdkit_exports *exports)
+exports_list (int readonly, int is_tls, struct nbdkit_exports *exports)
 {
   DIR *dir;
   int fd, r;

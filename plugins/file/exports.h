@@ -48,9 +48,9 @@ void exports_close (struct exported *e);
  */
 int exports_reopen (int fd, int flags, const char *name);
 
-/* List the export names that a client may open.  Returns 0, or -1 with
- * nbdkit_error called.
+/* List the export names that a client may open.  A callback of nbdkit: returns
+ * 0, or -1 with nbdkit_error called.
  */
-int exports_list (struct nbdkit_exports *exports);
+int exports_list (int readonly, int is_tls, struct nbdkit_exports *exports);
 
 #endif /* FILE_EXPORTS_H */

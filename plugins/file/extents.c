@@ -191,9 +191,9 @@ is_hole (const struct query *q, uint64_t offset, bool is_data, uint64_t *end)
   return hole;
 }
 
-int
-connection_extents (struct connection *c, uint32_t count, uint64_t offset,
-                    bool one, struct nbdkit_extents *extents)
+static int
+add_extents (struct connection *c, uint32_t count, uint64_t offset, bool one,
+             struct nbdkit_extents *extents)
 {
   const struct query q = {
     .c = c,
@@ -220,4 +220,14 @@ connection_extents (struct connection *c, uint32_t count, uint64_t offset,
     offset = end;
   }
   return 0;
+}
+
+int
+connection_extents (void *handle, uint32_t count, uint64_t offset,
+                    uint32_t flags, struct nbdkit_extents *extents)
+{
+  const bool one = flags & NBDKIT_FLAG_REQ_ONE;
+
+  return connection_count (handle, STATS_BLOCK_STATUS, 0,
+                           add_extents (handle, count, offset, one, extents));
 }

@@ -59,25 +59,7 @@ file_dump_plugin (void)
         "file_windowed=yes");
 }
 
-static int
-file_list_exports (int readonly, int is_tls, struct nbdkit_exports *exports)
-{
-  return exports_list (exports);
-}
-
-/* ---- a connection ---- */
-
-static void *
-file_open (int readonly)
-{
-  return connection_new (readonly);
-}
-
-static void
-file_close (void *handle)
-{
-  connection_free (handle);
-}
+/* ---- properties of a connection ---- */
 
 static int64_t
 file_get_size (void *handle)
@@ -144,72 +126,6 @@ file_can_fua (void *handle)
   return NBDKIT_FUA_NATIVE;
 }
 
-/* ---- a request ---- */
-
-/* Count a request of "bytes" bytes that returned r, which is passed on. */
-static int
-counted (struct connection *c, enum stats_request what, uint32_t bytes, int r)
-{
-  struct stats *s = c->stats;
-
-  if (s)
-    stats_add_request (s, what, bytes, r == -1);
-  return r;
-}
-
-static int
-file_pread (void *handle, void *buf, uint32_t count, uint64_t offset,
-            uint32_t flags)
-{
-  return counted (handle, STATS_READ, count,
-                  connection_read (handle, buf, count, offset));
-}
-
-static int
-file_pwrite (void *handle, const void *buf, uint32_t count, uint64_t offset,
-             uint32_t flags)
-{
-  return counted (
-    handle, STATS_WRITE, count,
-    connection_write (handle, buf, count, offset, flags & NBDKIT_FLAG_FUA));
-}
-
-static int
-file_flush (void *handle, uint32_t flags)
-{
-  return counted (handle, STATS_FLUSH, 0, connection_flush (handle));
-}
-
-static int
-file_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
-{
-  return counted (handle, STATS_TRIM, count,
-                  connection_trim (handle, count, offset, flags));
-}
-
-static int
-file_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
-{
-  return counted (handle, STATS_ZERO, count,
-                  connection_zero (handle, count, offset, flags));
-}
-
-static int
-file_extents (void *handle, uint32_t count, uint64_t offset, uint32_t flags,
-              struct nbdkit_extents *extents)
-{
-  return counted (handle, STATS_BLOCK_STATUS, 0,
-                  connection_extents (handle, count, offset,
-                                      flags & NBDKIT_FLAG_REQ_ONE, extents));
-}
-
-static int
-file_cache (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
-{
-  connection_prefetch (handle, count, offset);
-  return counted (handle, STATS_PREFETCH, count, 0);
-}
-
 static struct nbdkit_plugin plugin = {
   .name = "file",
   .longname = "nbdkit file plugin, windowed",
@@ -223,9 +139,9 @@ static struct nbdkit_plugin plugin = {
   .magic_config_key = "file",
   .after_fork = stats_start,
   .dump_plugin = file_dump_plugin,
-  .list_exports = file_list_exports,
-  .open = file_open,
-  .close = file_close,
+  .list_exports = exports_list,
+  .open = connection_open,
+  .close = connection_close,
   .get_size = file_get_size,
   .block_size = file_block_size,
   .is_rotational = file_is_rotational,
@@ -234,13 +150,13 @@ static struct nbdkit_plugin plugin = {
   .can_multi_conn = always,
   .can_fast_zero = always,
   .can_fua = file_can_fua,
-  .pread = file_pread,
-  .pwrite = file_pwrite,
-  .flush = file_flush,
-  .trim = file_trim,
-  .zero = file_zero,
-  .extents = file_extents,
-  .cache = file_cache,
+  .pread = connection_read,
+  .pwrite = connection_write,
+  .flush = connection_flush,
+  .trim = connection_trim,
+  .zero = connection_zero,
+  .extents = connection_extents,
+  .cache = connection_prefetch,
   .errno_is_preserved = 1,
 };
 

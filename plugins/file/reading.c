@@ -245,9 +245,10 @@ read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 }
 
 int
-connection_read (struct connection *c, void *buf, uint32_t count,
-                 uint64_t offset)
+connection_read (void *handle, void *buf, uint32_t count, uint64_t offset,
+                 uint32_t flags)
 {
+  struct connection *c = handle;
   struct evictor *ev = c->disk->evictor;
   const int64_t all = count;
   char *p = buf;
@@ -271,5 +272,5 @@ connection_read (struct connection *c, void *buf, uint32_t count,
   }
   if (ev)
     evictor_reading (ev, -all);
-  return r;
+  return connection_count (c, STATS_READ, all, r);
 }

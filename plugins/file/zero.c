@@ -211,7 +211,7 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   while (count > 0) {
     const uint32_t n = count < sizeof zeroes ? count : sizeof zeroes;
 
-    if (connection_write (c, zeroes, n, offset, false) == -1)
+    if (connection_write_all (c, zeroes, n, offset) == -1)
       return -1;
     offset += n;
     count -= n;
@@ -280,16 +280,18 @@ change (struct connection *c, uint32_t count, uint64_t offset, uint32_t flags,
 }
 
 int
-connection_zero (struct connection *c, uint32_t count, uint64_t offset,
-                 uint32_t flags)
+connection_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-  return change (c, count, offset, flags,
-                 flags & NBDKIT_FLAG_MAY_TRIM ? ZERO_AND_FREE : ZERO);
+  const enum purpose purpose = flags & NBDKIT_FLAG_MAY_TRIM ? ZERO_AND_FREE
+                                                            : ZERO;
+
+  return connection_count (handle, STATS_ZERO, count,
+                           change (handle, count, offset, flags, purpose));
 }
 
 int
-connection_trim (struct connection *c, uint32_t count, uint64_t offset,
-                 uint32_t flags)
+connection_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-  return change (c, count, offset, flags, TRIM);
+  return connection_count (handle, STATS_TRIM, count,
+                           change (handle, count, offset, flags, TRIM));
 }
