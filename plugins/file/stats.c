@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,46 +48,6 @@ static atomic_bool finishing;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic (struct stats *) all;
 
-#define AT(field) offsetof (struct stats, field)
-
-/* The keys of each disk, in this order.  The manual page explains each key, and
- * metrics.jq makes a metric of it.
- */
-static const struct row {
-  const char *key;
-  size_t offset; /* of the counter in struct stats */
-} rows[] = {
-  { "reads", AT (requests[STATS_READ]) },
-  { "read_bytes", AT (bytes[STATS_READ]) },
-  { "writes", AT (requests[STATS_WRITE]) },
-  { "written_bytes", AT (bytes[STATS_WRITE]) },
-  { "flushes", AT (requests[STATS_FLUSH]) },
-  { "zeroes", AT (requests[STATS_ZERO]) },
-  { "zeroed_bytes", AT (bytes[STATS_ZERO]) },
-  { "trims", AT (requests[STATS_TRIM]) },
-  { "trimmed_bytes", AT (bytes[STATS_TRIM]) },
-  { "prefetches", AT (requests[STATS_PREFETCH]) },
-  { "prefetched_bytes", AT (bytes[STATS_PREFETCH]) },
-  { "block_status", AT (requests[STATS_BLOCK_STATUS]) },
-  { "windows", AT (counters.nr[STATS_WINDOWS]) },
-  { "window_requests", AT (counters.nr[STATS_WINDOW_REQUESTS]) },
-  { "window_extents", AT (counters.nr[STATS_WINDOW_EXTENTS]) },
-  { "evicted_bytes", AT (counters.nr[STATS_EVICTED_BYTES]) },
-  { "sweeps", AT (counters.nr[STATS_SWEEPS]) },
-  { "writeback_waits", AT (counters.waits[STATS_WRITEBACK_WAITS].nr) },
-  { "writeback_wait_ns", AT (counters.waits[STATS_WRITEBACK_WAITS].ns) },
-  { "held_back", AT (counters.waits[STATS_HELD_BACK].nr) },
-  { "held_back_ns", AT (counters.waits[STATS_HELD_BACK].ns) },
-  { "failed_requests", AT (failed_requests) },
-  { "writeback_errors", AT (counters.nr[STATS_WRITEBACK_ERRORS]) },
-  { "in_flight_bytes", AT (counters.nr[STATS_FLIGHT_LIMIT]) },
-  { "disk_bytes_per_second", AT (counters.nr[STATS_DISK_RATE]) },
-  { "disk_latency_ns", AT (counters.nr[STATS_DISK_LATENCY]) },
-  { "waits_by", AT (counters.calls[STATS_WAITS_BY]) },
-  { "counts_by", AT (counters.calls[STATS_COUNTS_BY]) },
-  { "reads_by", AT (counters.calls[STATS_READS_BY]) },
-};
-
 /* ---- counting ---- */
 
 struct stats *
@@ -117,30 +76,38 @@ stats_of (const char *name)
 
 /* ---- JSON ---- */
 
+static void
+write_numbers (FILE *out, const char *const keys[],
+               const _Atomic uint64_t numbers[], unsigned nr)
+{
+  unsigned i;
+
+  for (i = 0; i < nr; i++)
+    fprintf (out, ", \"%s\": %" PRIu64, keys[i], atomic_load (&numbers[i]));
+}
+
 /* Write the disk in one line, which syslog does not break up.  The name has no
  * control characters and is valid UTF-8.
  */
 static void
 write_disk (FILE *out, const struct stats *s)
 {
-  const struct row *row;
+  static const char *const requests[] = { REQUESTS (COUNTER_KEY) };
+  static const char *const counters[] = { COUNTERS (COUNTER_KEY) };
+  static const char *const jobs[] = { JOBS (COUNTER_KEY) };
   const char *p;
+  unsigned i;
 
   fputs ("{\"name\": \"", out);
   for (p = s->name; *p; p++)
     fprintf (out, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
   putc ('"', out);
-  for (row = rows; row < rows + sizeof rows / sizeof rows[0]; row++) {
-    const char *at = (const char *) s + row->offset;
+  write_numbers (out, requests, s->requests, STATS_REQUESTS);
+  write_numbers (out, counters, s->counters.nr, STATS_COUNTERS);
+  for (i = 0; i < STATS_JOBS; i++) {
+    const char *call = atomic_load (&s->counters.calls[i]);
 
-    fprintf (out, ", \"%s\": ", row->key);
-    if (row->offset >= AT (counters.calls)) { /* the last of the struct */
-      const char *call = atomic_load ((const _Atomic (const char *) *) at);
-
-      fprintf (out, "\"%s\"", call ? call : "nothing");
-    }
-    else
-      fprintf (out, "%" PRIu64, atomic_load ((const _Atomic uint64_t *) at));
+    fprintf (out, ", \"%s\": \"%s\"", jobs[i], call ? call : "nothing");
   }
   putc ('}', out);
 }

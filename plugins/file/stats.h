@@ -15,17 +15,26 @@
 
 #include "eviction/counters.h"
 
-/* Requests of clients.  The bytes of the last two are not counted. */
-enum stats_request {
-  STATS_READ,
-  STATS_WRITE,
-  STATS_ZERO,
-  STATS_TRIM,
-  STATS_PREFETCH,
-  STATS_FLUSH,
-  STATS_BLOCK_STATUS,
-  STATS_REQUESTS
-};
+/* Requests of clients, as COUNTERS.  The number of requests of a kind is
+ * followed by the bytes that they asked for, except those of the kinds that
+ * have none.
+ */
+#define REQUESTS(X)                                                            \
+  X (STATS_READ, reads)                                                        \
+  X (STATS_READ_BYTES, read_bytes)                                             \
+  X (STATS_WRITE, writes)                                                      \
+  X (STATS_WRITTEN_BYTES, written_bytes)                                       \
+  X (STATS_ZERO, zeroes)                                                       \
+  X (STATS_ZEROED_BYTES, zeroed_bytes)                                         \
+  X (STATS_TRIM, trims)                                                        \
+  X (STATS_TRIMMED_BYTES, trimmed_bytes)                                       \
+  X (STATS_PREFETCH, prefetches)                                               \
+  X (STATS_PREFETCHED_BYTES, prefetched_bytes)                                 \
+  X (STATS_FLUSH, flushes)                                                     \
+  X (STATS_BLOCK_STATUS, block_status)                                         \
+  X (STATS_FAILED_REQUESTS, failed_requests)
+
+enum stats_request { REQUESTS (COUNTER_INDEX) STATS_REQUESTS };
 
 /* Counters of all disks that had this name since the server started.  Any
  * thread may add to them without a lock.
@@ -34,9 +43,7 @@ struct stats {
   _Atomic (struct stats *) next; /* by name */
   char *name;                    /* escaped; constant */
   _Atomic uint64_t requests[STATS_REQUESTS];
-  _Atomic uint64_t bytes[STATS_REQUESTS]; /* requested */
-  _Atomic uint64_t failed_requests;       /* of all kinds */
-  struct counters counters;               /* of the evictor */
+  struct counters counters; /* of the evictor */
 };
 
 /* Begin to write statistics as the options say: handle SIGUSR1, and write a
@@ -64,16 +71,18 @@ struct stats *stats_of (const char *name);
  */
 void stats_finish (void);
 
-/* Count a request of "bytes" bytes, which failed or did not. */
+/* Count a request of "bytes" bytes, which failed or did not.  "bytes" is 0 for
+ * a kind that has none.
+ */
 static inline void
 stats_add_request (struct stats *s, enum stats_request what, uint32_t bytes,
                    bool failed)
 {
   counter_add (&s->requests[what], 1);
   if (bytes > 0)
-    counter_add (&s->bytes[what], bytes);
+    counter_add (&s->requests[what + 1], bytes);
   if (failed)
-    counter_add (&s->failed_requests, 1);
+    counter_add (&s->requests[STATS_FAILED_REQUESTS], 1);
 }
 
 #endif /* FILE_STATS_H */

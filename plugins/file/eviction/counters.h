@@ -12,45 +12,40 @@
 
 #include "util.h"
 
-/* Waits.  Each has a count and a total time. */
-enum stats_wait {
-  STATS_WRITEBACK_WAITS, /* the thread waits for a window's writeback */
-  STATS_HELD_BACK,       /* a writer waits for slot and credit */
-  STATS_WAITS
-};
-
-/* All other counters. */
-enum stats_counter {
-  STATS_WINDOWS,          /* windows of writes that were dropped or kept */
-  STATS_WINDOW_REQUESTS,  /* requests added to these windows */
-  STATS_WINDOW_EXTENTS,   /* extents in these windows, after merging */
-  STATS_EVICTED_BYTES,    /* bytes of windows that were dropped */
-  STATS_SWEEPS,           /* sweeps of what requests have touched */
-  STATS_WRITEBACK_ERRORS, /* errors that the kernel reported to the evictor */
-  /* These are current values, not counts; see flight.h. */
-  STATS_FLIGHT_LIMIT,
-  STATS_DISK_RATE,
-  STATS_DISK_LATENCY,
-  STATS_COUNTERS
-};
+/* The counters: X (index, key in the statistics).  The manual page explains
+ * each key, and metrics.jq makes a metric of it.  The number of waits is
+ * followed by their time.  The last three are current values, see flight.h.
+ */
+#define COUNTERS(X)                                                            \
+  X (STATS_WINDOWS, windows)                                                   \
+  X (STATS_WINDOW_REQUESTS, window_requests)                                   \
+  X (STATS_WINDOW_EXTENTS, window_extents)                                     \
+  X (STATS_EVICTED_BYTES, evicted_bytes)                                       \
+  X (STATS_SWEEPS, sweeps)                                                     \
+  X (STATS_WRITEBACK_WAITS, writeback_waits)                                   \
+  X (STATS_WRITEBACK_WAIT_NS, writeback_wait_ns)                               \
+  X (STATS_HELD_BACK, held_back)                                               \
+  X (STATS_HELD_BACK_NS, held_back_ns)                                         \
+  X (STATS_WRITEBACK_ERRORS, writeback_errors)                                 \
+  X (STATS_FLIGHT_LIMIT, in_flight_bytes)                                      \
+  X (STATS_DISK_RATE, disk_bytes_per_second)                                   \
+  X (STATS_DISK_LATENCY, disk_latency_ns)
 
 /* Jobs for which the plugin chooses one of several kernel calls, see
- * pagecache.h.
+ * pagecache.h: waiting for writeback, counting resident pages, reading.
  */
-enum stats_job {
-  STATS_WAITS_BY,  /* waiting for writeback */
-  STATS_COUNTS_BY, /* counting resident pages */
-  STATS_READS_BY,  /* reading */
-  STATS_JOBS
-};
+#define JOBS(X)                                                                \
+  X (STATS_WAITS_BY, waits_by)                                                 \
+  X (STATS_COUNTS_BY, counts_by)                                               \
+  X (STATS_READS_BY, reads_by)
 
-struct stats_waits {
-  _Atomic uint64_t nr;
-  _Atomic uint64_t ns;
-};
+#define COUNTER_INDEX(index, key) index,
+#define COUNTER_KEY(index, key) #key,
+
+enum stats_counter { COUNTERS (COUNTER_INDEX) STATS_COUNTERS };
+enum stats_job { JOBS (COUNTER_INDEX) STATS_JOBS };
 
 struct counters {
-  struct stats_waits waits[STATS_WAITS];
   _Atomic uint64_t nr[STATS_COUNTERS];
   _Atomic (const char *) calls[STATS_JOBS]; /* constant strings, NULL if the job
                                              * is not done */
@@ -95,12 +90,10 @@ counters_now (const struct counters *c)
 
 /* Count a wait and its time, in ns, since counters_now returned "begin". */
 static inline void
-counters_add_time (struct counters *c, enum stats_wait what, uint64_t begin)
+counters_add_time (struct counters *c, enum stats_counter what, uint64_t begin)
 {
-  if (c == NULL)
-    return;
-  counter_add (&c->waits[what].nr, 1);
-  counter_add (&c->waits[what].ns, nanoseconds_now () - begin);
+  counters_add (c, what, 1);
+  counters_add (c, what + 1, counters_now (c) - begin);
 }
 
 #endif /* FILE_COUNTERS_H */
