@@ -54,10 +54,10 @@ cannot_drop (const struct disk *d, int err)
                   "cache=default",
                   d->name);
   else if (!atomic_flag_test_and_set (&logged))
-    nbdkit_error ("%s: posix_fadvise is refused: %m: %s=%s has no effect and "
-                  "all pages stay in the page cache; allow the call in the "
+    nbdkit_error ("%s: posix_fadvise is refused: %m: cache=none has no effect "
+                  "and all pages stay in the page cache; allow the call in the "
                   "server's sandbox",
-                  d->name, options.cache_key, options.cache_value);
+                  d->name);
   return options.cache == CACHE_PRESERVE ? -1 : 0;
 }
 

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -30,8 +29,6 @@ struct options options = {
   .source = SOURCE_NOT_GIVEN,
   .fd = -1,
   .cache = CACHE_DEFAULT,
-  .cache_key = "cache",
-  .cache_value = "default",
   .fadvise = POSIX_FADV_NORMAL,
   .cache_windows = 8,
   .cache_window_size = 2 * 1024 * 1024,
@@ -62,9 +59,9 @@ struct parameter {
                               * nbdkit */
 };
 
-/* The parameter that the source was given with, or NULL. */
-static const struct parameter *source_given;
-static bool cache_given;
+/* The parameters that the source and the cache mode were given with, or NULL.
+ */
+static const struct parameter *source_given, *cache_given;
 
 /* ---- setting ---- */
 
@@ -142,10 +139,6 @@ set_path (const struct parameter *p, const char *value)
 {
   if (set_source (p, value) == -1)
     return -1;
-  if (*value == '\0') {
-    nbdkit_error ("%s=: the name is empty", p->key);
-    return -1;
-  }
   free (options.path);
   free (options.name);
   options.name = NULL;
@@ -183,13 +176,11 @@ set_cache_mode (const struct parameter *p, const char *value, int mode)
   if (cache_given && options.cache != (enum cache_mode) mode &&
       (options.cache == CACHE_PRESERVE || mode == CACHE_PRESERVE)) {
     nbdkit_error ("%s=%s: contradicts %s=%s, given before; remove one", p->key,
-                  value, options.cache_key, options.cache_value);
+                  value, cache_given->key, cache_given->value);
     return -1;
   }
-  cache_given = true;
+  cache_given = p;
   options.cache = mode;
-  options.cache_key = p->key;
-  options.cache_value = value;
   return 0;
 }
 
@@ -202,19 +193,13 @@ set_cache (const struct parameter *p, const char *value)
 static int
 set_reduce_memory_pressure (const struct parameter *p, const char *value)
 {
-  /* The words for false, then for true, of nbdkit_parse_bool.  That function
-   * logs an error of its own.
-   */
-  static const char *const words[] = { "0", "false", "f", "no",  "n", "off",
-                                       "1", "true",  "t", "yes", "y", "on" };
-  const unsigned nr = sizeof words / sizeof words[0];
-  unsigned i;
+  const int none = nbdkit_parse_bool (value);
 
-  for (i = 0; i < nr; i++)
-    if (strcasecmp (value, words[i]) == 0)
-      return set_cache_mode (p, value, i < nr / 2 ? CACHE_DEFAULT : CACHE_NONE);
-  nbdkit_error ("%s=%s: use true or false", p->key, value);
-  return -1;
+  if (none == -1) {
+    nbdkit_error ("%s=%s: use true or false", p->key, value);
+    return -1;
+  }
+  return set_cache_mode (p, value, none ? CACHE_NONE : CACHE_DEFAULT);
 }
 
 static int
@@ -329,6 +314,35 @@ options_set (const char *key, const char *value)
   return 0;
 }
 
+/* In "nbdkit file --help", a few lines each. */
+const char options_help[] =
+  "[file=]FILENAME            The file or block device to serve.\n"
+  "dir=DIRECTORY, directory=DIRECTORY\n"
+  "                           A directory of files to serve, by export name.\n"
+  "fd=FD                      An inherited file descriptor to serve.\n"
+  "dirfd=FD                   An inherited directory to serve.\n"
+  "symlinks=follow|beneath|refuse\n"
+  "                           Which symbolic links in DIRECTORY are served:\n"
+  "                           all (default), those that stay inside, or none.\n"
+  "cache=default|none|preserve\n"
+  "                           none: nothing of the file is left in the page\n"
+  "                           cache at the end, and little while it is used.\n"
+  "                           preserve: as none, but pages that were there\n"
+  "                           before stay there.  default: the kernel keeps\n"
+  "                           what it can.\n"
+  "reduce-memory-pressure=BOOL\n"
+  "                           The same as cache=none.\n"
+  "fadvise=normal|random|sequential\n"
+  "                           Hint to the kernel's readahead.\n"
+  "cache-windows=N            Windows of a disk's ring (default 8).\n"
+  "cache-window-size=SIZE     Size of a window (default 2M).\n"
+  "cache-limit=SIZE           Page cache of all disks together (default "
+  "128M).\n"
+  "stats=FILE                 Write statistics of each disk as JSON at the\n"
+  "                           start, at the end, and on SIGUSR1 (\"-\": to\n"
+  "                           the log).\n"
+  "stats-interval=SECONDS     Also write them every SECONDS seconds.";
+
 /* ---- all together ---- */
 
 /* Why a parameter that needs this has no effect, or NULL. */
@@ -339,9 +353,9 @@ unmet (enum needs needs)
   case EVICTION:
     if (options.cache != CACHE_DEFAULT)
       return NULL;
-    return strcmp (options.cache_key, "cache") == 0
-             ? "with cache=default; add cache=none or leave it out"
-             : "with reduce-memory-pressure=false; use true or leave it out";
+    return cache_given && cache_given->set == set_reduce_memory_pressure
+             ? "with reduce-memory-pressure=false; use true or leave it out"
+             : "with cache=default; add cache=none or leave it out";
   case DIRECTORY:
     return options_serve_directory () ? NULL : "without dir= or dirfd=";
   case STATS:

@@ -33,8 +33,6 @@ struct options {
   char *path; /* SOURCE_FILE and SOURCE_DIR: without symbolic links, absolute */
   int fd;     /* SOURCE_FD and SOURCE_DIRFD, else -1 */
   enum cache_mode cache;
-  /* The parameter that set the mode; the strings live as long as nbdkit. */
-  const char *cache_key, *cache_value;
   int symlinks;               /* enum symlinks */
   int fadvise;                /* POSIX_FADV_NORMAL, _RANDOM, _SEQUENTIAL */
   int cache_windows;          /* windows of a ring, 1 to 1024 */

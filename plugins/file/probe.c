@@ -49,6 +49,16 @@ ask_for_handle (int fd, struct identity *id)
   return true;
 }
 
+/* Return the name of a file system in memory, or NULL. */
+static const char *
+memory_file_system (uint32_t magic)
+{
+  return magic == TMPFS_MAGIC       ? "tmpfs"
+         : magic == RAMFS_MAGIC     ? "ramfs"
+         : magic == HUGETLBFS_MAGIC ? "hugetlbfs"
+                                    : NULL;
+}
+
 bool
 identity_of (int fd, struct identity *id)
 {
@@ -68,7 +78,8 @@ identity_of (int fd, struct identity *id)
   /* On FUSE the least is taken for granted. */
   id->magic = fstatfs (fd, &fs) == 0 ? fs.f_type : FUSE_SUPER_MAGIC;
   /* Local file systems assign their own inode numbers. */
-  if (!ask_for_handle (fd, id) && pagecache_syncs_handles (id->magic))
+  if (!ask_for_handle (fd, id) && pagecache_syncs_handles (id->magic) &&
+      memory_file_system (id->magic) == NULL)
     id->serial = atomic_fetch_add (&last_serial, 1) + 1;
   return true;
 }
@@ -198,21 +209,15 @@ disk_probe (struct disk *d, int fd)
 bool
 disk_has_page_cache (const struct disk *d)
 {
-  const char *why = NULL;
+  const char *why = memory_file_system (d->id.magic);
   struct statx stx;
 
-  if (d->id.magic == TMPFS_MAGIC)
-    why = "tmpfs";
-  else if (d->id.magic == RAMFS_MAGIC)
-    why = "ramfs";
-  else if (d->id.magic == HUGETLBFS_MAGIC)
-    why = "hugetlbfs";
-  else if (!d->id.is_block && statx (d->fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
-           (stx.stx_attributes & STATX_ATTR_DAX))
+  if (!d->id.is_block && statx (d->fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
+      (stx.stx_attributes & STATX_ATTR_DAX))
     why = "DAX";
   if (why)
     nbdkit_debug ("%s: is on %s, which has no page cache to empty: "
-                  "%s=%s does nothing here",
-                  d->name, why, options.cache_key, options.cache_value);
+                  "cache=%s does nothing here",
+                  d->name, why, cache_mode_name (options.cache));
   return why == NULL;
 }
