@@ -15,11 +15,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -29,7 +31,6 @@
 #include "exports.h"
 #include "options.h"
 #include "eviction/util.h"
-#include "resolve.h"
 
 static bool
 is_servable (mode_t mode)
@@ -53,7 +54,84 @@ type_of (int fd)
   return fstat (fd, &st) == 0 ? st.st_mode & S_IFMT : 0;
 }
 
+/* ---- resolving a name ---- */
+
+/* How often a name is opened with O_NONBLOCK while it is busy. */
+#define MOST_TRIES 16
+
+/* openat2(2) checks the links in the kernel, in one step with the opening, so
+ * nobody can exchange a file or link after the check.  Not every C library has
+ * a function for it, and those that do declare it differently.
+ */
+static int
+call_openat2 (int dirfd, const char *name, int flags, int resolve)
+{
+  const struct open_how how = { .flags = flags, .resolve = resolve };
+  unsigned tries = 0;
+  int fd;
+
+  /* EAGAIN: a rename during the call kept the kernel from checking that the
+   * name is beneath the directory.  With O_NONBLOCK another process may have a
+   * lease of the file, for up to 45 s.
+   */
+  do
+    fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
+  while (fd == -1 && (was_interrupted (&tries) ||
+                      (errno == EAGAIN &&
+                       (!(flags & O_NONBLOCK) || ++tries < MOST_TRIES))));
+  return fd;
+}
+
+/* Open a name as openat(2) does, with O_CLOEXEC and O_NOCTTY.  The command line
+ * gives a path in no directory (dirfd AT_FDCWD), which may lead anywhere; a
+ * client gives a name in a directory.  "restrictions" are more RESOLVE_* flags
+ * where symbolic links are restricted.  Returns -1 with errno: ELOOP for a link
+ * that symlinks=refuse refuses, or a link that leads to itself; EXDEV for a
+ * link that leads out of the directory, with symlinks=beneath.
+ */
+static int
+resolve (int dirfd, const char *name, int flags, int restrictions)
+{
+  flags |= O_CLOEXEC;
+  if (!(flags & O_PATH)) /* openat2 wants no flag that does nothing */
+    flags |= O_NOCTTY;
+  if (dirfd == AT_FDCWD || options.symlinks == SYMLINKS_FOLLOW)
+    return openat (dirfd, name, flags);
+  restrictions |= RESOLVE_BENEATH;
+  restrictions |= options.symlinks == SYMLINKS_BENEATH ? RESOLVE_NO_MAGICLINKS
+                                                       : RESOLVE_NO_SYMLINKS;
+  return call_openat2 (dirfd, name, flags, restrictions);
+}
+
 /* ---- checking ---- */
+
+static int
+open_directory (void)
+{
+  return openat (options.fd, options.path ? options.path : ".",
+                 O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Check that the kernel can restrict symbolic links: openat2(2) came with Linux
+ * 5.6, and sandboxes may refuse it.
+ */
+static int
+check_symlinks (void)
+{
+  int fd;
+
+  if (options.symlinks == SYMLINKS_FOLLOW)
+    return 0;
+  fd = call_openat2 (AT_FDCWD, ".", O_PATH | O_CLOEXEC, RESOLVE_BENEATH);
+  if (fd >= 0) {
+    close (fd);
+    return 0;
+  }
+  nbdkit_error ("symlinks=%s: needs openat2 (Linux 5.6), and the kernel has "
+                "none, or a sandbox forbids it: %m",
+                options.symlinks == SYMLINKS_BENEATH ? "beneath" : "refuse");
+  return -1;
+}
 
 /* fstatat(2) opens nothing, so a FIFO cannot block it.  It ignores the
  * descriptor if the path is absolute.
@@ -63,6 +141,8 @@ exports_check (const char *key, const char *value)
 {
   struct stat st;
 
+  if (check_symlinks () == -1)
+    return -1;
   if (fstatat (options.fd, options.path ? options.path : "", &st,
                AT_EMPTY_PATH) == -1) {
     nbdkit_error ("%s=%s: %m", key, value);
@@ -108,15 +188,20 @@ is_read_only_device (int fd)
   return ioctl (fd, BLKROGET, &read_only) == 0 && read_only;
 }
 
-/* Without /proc: open the name again, not blocking, and see whether it is
- * still the file that was checked.
+/* Open the file behind "path_fd", which is "name" in the directory dirfd.  This
+ * waits until other processes have given up their leases of the file.  Without
+ * /proc: open the name again, not blocking, and see whether it is still the
+ * file that was checked.
  */
 static int
-open_again (int dirfd, const char *name, int flags, int path_fd)
+open_checked (int dirfd, const char *name, int flags, int path_fd)
 {
   struct stat st, checked;
-  int fd = resolve_open (dirfd, name, flags | O_NONBLOCK, options.symlinks);
+  int fd = reopen (path_fd, flags);
 
+  if (fd >= 0 || would_fail_again (errno))
+    return fd;
+  fd = resolve (dirfd, name, flags | O_NONBLOCK, 0);
   if (fd == -1)
     return -1;
   if (fstat (fd, &st) == -1 || fstat (path_fd, &checked) == -1 ||
@@ -130,26 +215,13 @@ open_again (int dirfd, const char *name, int flags, int path_fd)
   return fd;
 }
 
-/* Open the file behind "path_fd", which is "name" in the directory dirfd.  This
- * waits until other processes have given up their leases of the file.
- */
-static int
-open_checked (int dirfd, const char *name, int flags, int path_fd)
-{
-  const int fd = reopen (path_fd, flags);
-
-  if (fd == -1 && !would_fail_again (errno))
-    return open_again (dirfd, name, flags, path_fd);
-  return fd;
-}
-
 /* Open the servable file "name" in the directory dirfd.  Returns -1 with errno,
  * which is 0 for a file of another type.
  */
 static int
 open_file (int dirfd, const char *name, bool readonly, bool *writable)
 {
-  const int path_fd = resolve_open (dirfd, name, O_PATH, options.symlinks);
+  const int path_fd = resolve (dirfd, name, O_PATH, 0);
   int fd = -1, err;
   mode_t type;
 
@@ -218,13 +290,6 @@ check_export_name (const char *name, const char *shown)
     return 0;
   nbdkit_error ("export '%s': %s", shown, why);
   return -1;
-}
-
-static int
-open_directory (void)
-{
-  return openat (options.fd, options.path ? options.path : ".",
-                 O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 /* Returns -1 with errno. */
@@ -339,8 +404,9 @@ exports_close (struct exported *e)
 
 /* Whether the name is listed.  Only links, and names whose type is not known,
  * are examined: a directory may be a mount whose server does not answer.  Links
- * are followed as far as when a client opens them; with symlinks=beneath not to
- * a file system that is mounted in the directory.
+ * are followed as far as when a client opens them; unless symlinks=follow not
+ * to a file system that is mounted in the directory, whose server may not
+ * answer.
  */
 static bool
 is_listed (int dirfd, const struct dirent *d)
@@ -352,7 +418,7 @@ is_listed (int dirfd, const struct dirent *d)
     return true;
   if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
     return false;
-  fd = resolve_to_list (dirfd, d->d_name, options.symlinks);
+  fd = resolve (dirfd, d->d_name, O_PATH, RESOLVE_NO_XDEV);
   if (fd == -1)
     return false;
   servable = is_servable (type_of (fd));

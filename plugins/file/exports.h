@@ -12,8 +12,8 @@
 struct nbdkit_exports;
 
 /* Check that the file or directory of the options exists and has the right
- * type.  "key" and "value" are the parameter that named it.  Returns 0, or -1
- * with nbdkit_error called.
+ * type, and that the kernel can restrict symbolic links.  "key" and "value" are
+ * the parameter that named it.  Returns 0, or -1 with nbdkit_error called.
  */
 int exports_check (const char *key, const char *value);
 

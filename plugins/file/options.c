@@ -23,7 +23,6 @@
 
 #include "exports.h"
 #include "options.h"
-#include "resolve.h"
 
 struct options options = {
   .source = SOURCE_NOT_GIVEN,
@@ -382,12 +381,6 @@ options_check (void)
       nbdkit_error ("%s=%s: has no effect %s", p->key, p->value, why);
       return -1;
     }
-  }
-  if (resolve_check (options.symlinks) == -1) {
-    nbdkit_error ("symlinks=%s: needs openat2 (Linux 5.6), and the kernel has "
-                  "none, or a sandbox forbids it: %m",
-                  find ("symlinks")->value);
-    return -1;
   }
   return exports_check (source_given->key, source_given->value);
 }

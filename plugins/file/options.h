@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "resolve.h"
-
 /* The parameter that names what to serve. */
 enum source {
   SOURCE_NOT_GIVEN,
@@ -25,6 +23,13 @@ enum cache_mode {
   CACHE_DEFAULT,  /* leave the page cache to the kernel */
   CACHE_NONE,     /* leave nothing of the file in the page cache */
   CACHE_PRESERVE, /* leave what was in the page cache before */
+};
+
+/* Which symbolic links in a directory lead to a file that is served. */
+enum symlinks {
+  SYMLINKS_FOLLOW,  /* all */
+  SYMLINKS_BENEATH, /* those that stay in the directory */
+  SYMLINKS_REFUSE,  /* none */
 };
 
 struct options {
