@@ -169,6 +169,13 @@ write_fully (struct connection *c, const char *buf, uint32_t count,
   return done;
 }
 
+/* The descriptor that a call syncs which has no description of its own. */
+static int
+shared_fd (const struct connection *c)
+{
+  return c->disk->errors.per_handle ? c->file.fd : c->disk->fd;
+}
+
 static int
 write_chunk (struct connection *c, const char *buf, uint32_t count,
              uint64_t offset)
@@ -236,33 +243,25 @@ connection_change_begins (struct connection *c, struct change *change, bool fua)
     change->fua_fd = reopen (c->file.fd, O_RDONLY);
 }
 
-static int
-sync_fua (struct connection *c, struct change *change)
-{
-  struct errors *errors = &c->disk->errors;
-  const int shared = errors->per_handle ? c->file.fd : c->disk->fd;
-  const bool alone = change->fua_fd >= 0;
-  const int err = errors_sync_fua (errors, alone ? change->fua_fd : shared,
-                                   alone, change->begun);
-
-  if (err == 0)
-    return 0;
-  errno = err;
-  nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
-                "written back: %m",
-                c->file.name);
-  return -1;
-}
-
 int
 connection_change_ends (struct connection *c, struct change *change, int r)
 {
-  int err;
+  const bool alone = change->fua_fd >= 0;
+  int err = r == -1 ? errno : 0;
 
-  if (change->fua && r == 0)
-    r = sync_fua (c, change);
-  err = errno;
-  if (change->fua_fd >= 0 && r == 0)
+  if (change->fua && r == 0) {
+    err = errors_sync_fua (&c->disk->errors,
+                           alone ? change->fua_fd : shared_fd (c), alone,
+                           change->begun);
+    errno = err;
+    if (err) {
+      nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
+                    "written back: %m",
+                    c->file.name);
+      r = -1;
+    }
+  }
+  if (alone && r == 0)
     change->fua_fd = atomic_exchange (&c->fua_fd, change->fua_fd);
   if (change->fua_fd >= 0)
     close (change->fua_fd);
@@ -277,8 +276,13 @@ int
 connection_count (struct connection *c, enum stats_request what, uint32_t bytes,
                   int r)
 {
-  if (c->stats)
-    stats_add_request (c->stats, what, bytes, r == -1);
+  if (c->stats == NULL)
+    return r;
+  counter_add (&c->stats->requests[what], 1);
+  if (bytes > 0)
+    counter_add (&c->stats->requests[what + 1], bytes);
+  if (r == -1)
+    counter_add (&c->stats->requests[STATS_FAILED_REQUESTS], 1);
   return r;
 }
 

@@ -6,6 +6,8 @@
 
 #include <config.h>
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,10 @@ utf8_length (unsigned char first)
   return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-unsigned
+/* Decode the UTF-8 character that the string begins with into *code.  Returns
+ * its length in bytes, or 0 if the bytes are not valid UTF-8.
+ */
+static unsigned
 utf8_decode (const char *s, uint32_t *code)
 {
   static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
@@ -43,7 +48,11 @@ utf8_decode (const char *s, uint32_t *code)
   return n;
 }
 
-bool
+/* Return whether a terminal shows the character where it stands.  False for
+ * control characters, line separators and marks that change the direction of
+ * text.
+ */
+static bool
 is_printable (uint32_t c)
 {
   return c >= 0x20 && !(c >= 0x7f && c <= 0x9f) &&

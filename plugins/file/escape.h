@@ -8,20 +8,6 @@
 #ifndef FILE_ESCAPE_H
 #define FILE_ESCAPE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-/* Decode the UTF-8 character that the string begins with into *code.  Returns
- * its length in bytes, or 0 if the bytes are not valid UTF-8.
- */
-unsigned utf8_decode (const char *s, uint32_t *code);
-
-/* Return whether a terminal shows the character where it stands.  False for
- * control characters, line separators and marks that change the direction of
- * text.
- */
-bool is_printable (uint32_t code);
-
 /* Return the name with each byte that is not part of a printable UTF-8
  * character as \xNN and each backslash doubled, so that different names stay
  * different.  The caller frees it.  Returns NULL without memory.

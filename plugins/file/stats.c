@@ -36,8 +36,7 @@
 /* The beginning of a file shows that it may be replaced. */
 #define HEAD "{\"statistics\": \"nbdkit-file-plugin\""
 
-static bool started; /* constant after stats_start */
-static pthread_t thread;
+static pthread_t thread; /* constant after stats_start; 0 = none */
 
 static sem_t requested; /* posted by the handler, and to end the thread */
 static atomic_bool finishing;
@@ -289,17 +288,14 @@ write_when_requested (void *arg)
 int
 stats_start (void)
 {
-  int err;
-
   if (options.stats == NULL)
     return 0;
   /* Report now if the user of -u may not write it. */
   if (!is_log ())
     replace_file ();
-  err = thread_start (&thread, write_when_requested, NULL);
-  started = err == 0;
-  if (!started) {
-    errno = err;
+  errno = thread_start (&thread, write_when_requested, NULL);
+  if (errno) {
+    thread = 0;
     nbdkit_error ("stats=%s: cannot start a thread, so no statistics will be "
                   "written: %m; allow more threads and start nbdkit again",
                   options.stats);
@@ -316,7 +312,7 @@ stats_finish (void)
 
   if (options.stats)
     signal (SIGUSR1, SIG_IGN);
-  if (started) {
+  if (thread) {
     atomic_store (&finishing, true);
     sem_post (&requested);
     pthread_join (thread, NULL);

@@ -10,7 +10,6 @@
 #define FILE_STATS_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "eviction/counters.h"
@@ -70,19 +69,5 @@ struct stats *stats_of (const char *name);
  * them.  No other thread may use statistics from here on.  Blocks on writing.
  */
 void stats_finish (void);
-
-/* Count a request of "bytes" bytes, which failed or did not.  "bytes" is 0 for
- * a kind that has none.
- */
-static inline void
-stats_add_request (struct stats *s, enum stats_request what, uint32_t bytes,
-                   bool failed)
-{
-  counter_add (&s->requests[what], 1);
-  if (bytes > 0)
-    counter_add (&s->requests[what + 1], bytes);
-  if (failed)
-    counter_add (&s->requests[STATS_FAILED_REQUESTS], 1);
-}
 
 #endif /* FILE_STATS_H */

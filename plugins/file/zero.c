@@ -35,18 +35,6 @@ NBDKIT_DLL_PUBLIC int file_debug_zero;
 
 /* ---- the methods ---- */
 
-static int
-allocate (int fd, int mode, uint64_t offset, uint64_t count)
-{
-  unsigned tries = 0;
-  int r;
-
-  do
-    r = fallocate (fd, mode, offset, count);
-  while (r == -1 && was_interrupted (&tries));
-  return r;
-}
-
 /* What a request needs, and what a method does. */
 enum purpose { TRIM = 1, ZERO_AND_FREE = 2, ZERO = 4 };
 
@@ -92,14 +80,15 @@ static int
 run (const struct method *m, int fd, uint64_t offset, uint64_t count)
 {
   uint64_t range[2] = { offset, count };
+  unsigned tries = 0;
   int r;
 
-  if (m->ioctl)
-    r = ioctl (fd, m->ioctl, range);
-  else
-    r = allocate (fd, m->mode, offset, count);
-  if (r == 0 && m->then_allocate)
-    r = allocate (fd, 0, offset, count);
+  do {
+    r = m->ioctl ? ioctl (fd, m->ioctl, range)
+                 : fallocate (fd, m->mode, offset, count);
+    if (r == 0 && m->then_allocate)
+      r = fallocate (fd, 0, offset, count);
+  } while (r == -1 && was_interrupted (&tries));
   return r == 0 ? 0 : errno;
 }
 
