@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -82,17 +83,13 @@ connection_open (int readonly)
     nbdkit_error ("no memory for a connection: %m");
     return NULL;
   }
-  if (exports_open (readonly, &c->file) == -1) {
-    free (c);
-    return NULL;
-  }
-  c->stats = stats_of (c->file.path);
   c->fua_fd = -1;
-  c->disk = disk_get (&c->file);
-  if (c->disk == NULL || check_preserve (c) == -1) {
+  if (exports_open (readonly, &c->file) == -1 ||
+      (c->disk = disk_get (&c->file)) == NULL || check_preserve (c) == -1) {
     release (c);
     return NULL;
   }
+  c->stats = stats_of (c->file.path);
   errors_client_init (&c->disk->errors, &c->errors);
 
   /* With preserve, the few reads through the page cache must not start
@@ -138,12 +135,9 @@ connection_free_all (void)
 uint32_t
 connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
 {
-  uint64_t n;
+  const uint64_t window = options.cache_window_size;
 
-  if (c->disk->evictor == NULL)
-    return count;
-  n = options.cache_window_size - offset % options.cache_window_size;
-  return count < n ? count : n;
+  return c->disk->evictor ? MIN (count, window - offset % window) : count;
 }
 
 /* Returns the number of bytes written.  If it is less than all, errno is set.

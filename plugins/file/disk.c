@@ -129,7 +129,8 @@ disk_free (void *disk)
   if (d->evictor)
     evictor_free (d->evictor);
   errors_free (&d->errors);
-  close (d->fd);
+  if (d->fd >= 0)
+    close (d->fd);
   free (d->name);
   free (d);
 }
@@ -144,24 +145,20 @@ disk_new (const struct exported *e, const struct identity *id)
     free (d);
     return NULL;
   }
-  /* Reading is enough to write back, to drop and to sync. */
-  d->fd = exports_reopen (e->fd, O_RDONLY, e->name);
-  if (d->fd == -1) {
-    nbdkit_error ("%s: no file descriptor for eviction: %m", e->name);
-    free (d->name);
-    free (d);
-    return NULL;
-  }
-
   d->refs = 1;
   d->id = *id;
+  /* Reading is enough to write back, to drop and to sync. */
+  d->fd = exports_reopen (e->fd, O_RDONLY, e->name);
   errors_init (&d->errors, d->fd, pagecache_syncs_handles (id->magic));
-  disk_probe (d, e->fd);
-  if (add_evictor (d, e) == -1) {
-    disk_free (d);
-    return NULL;
+  if (d->fd == -1)
+    nbdkit_error ("%s: no file descriptor for eviction: %m", e->name);
+  else {
+    disk_probe (d, e->fd);
+    if (add_evictor (d, e) == 0)
+      return d;
   }
-  return d;
+  disk_free (d);
+  return NULL;
 }
 
 /* Return the open disk that is "id", with one more reference, or NULL.  If

@@ -312,27 +312,6 @@ open_source (const char *export_name, bool readonly, struct exported *e)
   return fd;
 }
 
-/* Why a file could not be opened, where strerror (err) does not explain it, or
- * NULL.
- */
-static const char *
-explain (int err)
-{
-  switch (err) {
-  case 0:
-    return "is not a regular file or block device";
-  case EXDEV:
-    return "is a symbolic link out of the directory, which symlinks=beneath "
-           "does not follow";
-  case ELOOP:
-    return options.symlinks == SYMLINKS_REFUSE
-             ? "is a symbolic link, which symlinks=refuse does not follow"
-             : NULL;
-  default:
-    return NULL;
-  }
-}
-
 /* Set e->name and e->path.  Returns 0, or -1 with nbdkit_error called. */
 static int
 name_export (const char *export_name, struct exported *e)
@@ -358,11 +337,20 @@ name_export (const char *export_name, struct exported *e)
   return 0;
 }
 
+/* Report why a file could not be opened: errno is 0 for a file of another type.
+ */
 static void
 report (const struct exported *e)
 {
-  const char *why = explain (errno);
+  const char *why = NULL;
 
+  if (errno == 0)
+    why = "is not a regular file or block device";
+  else if (errno == EXDEV)
+    why = "is a symbolic link out of the directory, which symlinks=beneath "
+          "does not follow";
+  else if (errno == ELOOP && options.symlinks == SYMLINKS_REFUSE)
+    why = "is a symbolic link, which symlinks=refuse does not follow";
   if (why)
     nbdkit_error ("%s: %s", e->name, why);
   else
@@ -380,14 +368,13 @@ exports_open (bool readonly, struct exported *e)
     if (export_name == NULL)
       return -1;
   }
-  if (name_export (export_name, e) == 0 &&
-      (export_name == NULL || check_export_name (export_name, e->name) == 0)) {
-    e->fd = open_source (export_name, readonly, e);
-    if (e->fd >= 0)
-      return 0;
-    report (e);
-  }
-  exports_close (e);
+  if (name_export (export_name, e) == -1 ||
+      (export_name && check_export_name (export_name, e->name) == -1))
+    return -1;
+  e->fd = open_source (export_name, readonly, e);
+  if (e->fd >= 0)
+    return 0;
+  report (e);
   return -1;
 }
 

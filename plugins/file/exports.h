@@ -34,8 +34,8 @@ struct exported {
  * opens the plugin without a connection.
  *
  * The call blocks only on a lease of another process.  Nothing shares the file
- * description where that is possible.  The caller calls exports_close.  Returns
- * 0, or -1 with nbdkit_error called and nothing to close.
+ * description where that is possible.  Returns 0, or -1 with nbdkit_error
+ * called.  The caller calls exports_close in both cases.
  */
 int exports_open (bool readonly, struct exported *e);
 

@@ -24,6 +24,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -128,12 +129,6 @@ connection_is_hole (struct connection *c, uint64_t offset, uint64_t count)
 
 /* ---- a request ---- */
 
-static uint64_t
-min (uint64_t a, uint64_t b)
-{
-  return a < b ? a : b;
-}
-
 /* Query the kernel whether "offset" is in a hole, and set *end to where that
  * hole or data ends.  "is_data" says that the caller knows it to be data.  The
  * rest of the query is data if the kernel returns an error, or an offset that
@@ -151,7 +146,7 @@ look (const struct query *q, int64_t offset, bool is_data, uint64_t *end)
   if (data == offset)
     hole = seek (c, offset, SEEK_HOLE);
   if (hole > offset) {
-    *end = min (hole, q->size);
+    *end = MIN (hole, q->size);
     return false;
   }
   /* The kernel reports a hole also past the end of a file that has been
@@ -159,7 +154,7 @@ look (const struct query *q, int64_t offset, bool is_data, uint64_t *end)
    */
   if (data > offset &&
       (size = disk_size (c->disk, c->file.fd, c->file.name)) > offset) {
-    *end = min (data, size);
+    *end = MIN (data, size);
     return true;
   }
   nbdkit_debug ("%s: from offset %" PRId64 " SEEK_DATA returned %" PRId64
@@ -210,7 +205,7 @@ add_extents (struct connection *c, uint32_t count, uint64_t offset, bool one,
 
     /* Where a hole ends there is data. */
     hole = is_hole (&q, offset, hole, &end);
-    end = min (end, q.limit);
+    end = MIN (end, q.limit);
     if (nbdkit_add_extent (extents, offset, end - offset,
                            hole ? NBDKIT_EXTENT_HOLE | NBDKIT_EXTENT_ZERO
                                 : 0) == -1)

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -53,16 +54,13 @@ read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
   if (read_all (c, buf, count, offset, false) == 0)
     return 0;
-  if (errno == ENODATA) {
-    nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64
-                  ": the file ends there: was it truncated while it was "
-                  "being served?",
-                  c->file.name, count, offset);
+  nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %s",
+                c->file.name, count, offset,
+                errno == ENODATA ? "the file ends there: was it truncated "
+                                   "while it was being served?"
+                                 : strerror (errno));
+  if (errno == ENODATA)
     errno = EIO;
-  }
-  else
-    nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                  c->file.name, count, offset);
   return -1;
 }
 

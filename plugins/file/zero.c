@@ -21,6 +21,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -198,7 +199,7 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   if (count > 0)
     log_method (c, "writing", offset, count, 0);
   while (count > 0) {
-    const uint32_t n = count < sizeof zeroes ? count : sizeof zeroes;
+    const uint32_t n = MIN (count, sizeof zeroes);
 
     if (connection_write_all (c, zeroes, n, offset) == -1)
       return -1;
