@@ -46,17 +46,6 @@ struct query {
 /* Guards the runs of all connections, each for a few instructions. */
 static pthread_mutex_t runs_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A zero or trim that ends between the query's beginning and this call makes
- * the run useless.
- */
-static void
-remember (const struct query *q, uint64_t start, uint64_t end)
-{
-  pthread_mutex_lock (&runs_lock);
-  q->c->run = (struct data_run){ start, end, q->size, q->zeroed };
-  pthread_mutex_unlock (&runs_lock);
-}
-
 /* Return the end of the remembered run that "offset" is in, or 0. */
 static uint64_t
 recall (const struct query *q, uint64_t offset)
@@ -181,8 +170,12 @@ is_hole (const struct query *q, uint64_t offset, bool is_data, uint64_t *end)
   if (*end)
     return false;
   hole = look (q, offset, is_data, end);
-  if (!hole && *end > q->limit)
-    remember (q, offset, *end);
+  if (!hole && *end > q->limit) {
+    /* Of no use if a zero or trim has ended since the query began. */
+    pthread_mutex_lock (&runs_lock);
+    q->c->run = (struct data_run){ offset, *end, q->size, q->zeroed };
+    pthread_mutex_unlock (&runs_lock);
+  }
   return hole;
 }
 

@@ -22,46 +22,37 @@
 #include "eviction/util.h"
 #include "options.h"
 
-/* Past the page cache with "direct", else through it.  Returns 0, or -1 with
- * errno: ENODATA at an unexpected end.
+/* Read past the page cache with "direct", else through it.  Returns 0, or -1
+ * with errno; without a message with "direct", as such a read is made again
+ * through the page cache.
  */
 static int
 read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
           bool direct)
 {
   unsigned tries = 0;
+  uint32_t done = 0;
 
-  while (count > 0) {
-    ssize_t r = direct ? direct_read (&c->direct, buf, count, offset)
-                       : pread (c->file.fd, buf, count, offset);
+  while (done < count) {
+    const uint32_t n = count - done;
+    ssize_t r = direct ? direct_read (&c->direct, buf + done, n, offset + done)
+                       : pread (c->file.fd, buf + done, n, offset + done);
 
     if (r == -1 && was_interrupted (&tries))
       continue;
+    if (r <= 0 && !direct)
+      nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %s",
+                    c->file.name, count, offset,
+                    r == 0 ? "the file ends there: was it truncated while it "
+                             "was being served?"
+                           : strerror (errno));
     if (r == 0)
-      errno = ENODATA;
+      errno = EIO;
     if (r <= 0)
       return -1;
-    buf += r;
-    count -= r;
-    offset += r;
+    done += r;
   }
   return 0;
-}
-
-/* Through the page cache.  Returns 0, or -1 with nbdkit_error called. */
-static int
-read_fully (struct connection *c, char *buf, uint32_t count, uint64_t offset)
-{
-  if (read_all (c, buf, count, offset, false) == 0)
-    return 0;
-  nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %s",
-                c->file.name, count, offset,
-                errno == ENODATA ? "the file ends there: was it truncated "
-                                   "while it was being served?"
-                                 : strerror (errno));
-  if (errno == ENODATA)
-    errno = EIO;
-  return -1;
 }
 
 /* ---- with cache=preserve ---- */
@@ -107,8 +98,7 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
                         !is_resident (c->disk, start, end - start);
   int r, err;
 
-  r = direct ? read_all (c, buf, count, offset, true)
-             : read_fully (c, buf, count, offset);
+  r = read_all (c, buf, count, offset, direct);
   err = errno;
   if (may_leak && is_resident (c->disk, start, end - start))
     log_leak (c);
@@ -234,7 +224,7 @@ read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
     return read_preserving (c, buf, count, offset);
   if (ev && read_alone (c, buf, count, offset))
     return 0;
-  r = read_fully (c, buf, count, offset);
+  r = read_all (c, buf, count, offset, false);
   err = errno;
   if (ev)
     evictor_read (ev, offset, count);
