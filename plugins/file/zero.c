@@ -46,32 +46,28 @@ struct request {
   bool fast;
 };
 
-enum place { FILES = 1, DEVICES = 2 };
-
-/* A method is an ioctl, or a mode of fallocate. */
+/* A method is an ioctl of block devices, or a mode of fallocate. */
 struct method {
   const char *name;
-  unsigned purposes, places;
+  unsigned purposes;
   unsigned long ioctl;
   int mode;
-  bool then_allocate;    /* what was freed */
+  bool then_allocate;    /* what was freed; not on block devices */
   bool device_may_write; /* zeroes, which is not fast */
 };
 
-/* The methods, best first.  BLKDISCARD does not zero: the device may
- * return any bytes later.
+/* The methods, best first.  BLKDISCARD does not zero: the device may return any
+ * bytes later.  BLKZEROOUT would do the same as zeroing blocks.
  */
 static const struct method methods[] = {
-  { "BLKDISCARD", TRIM, DEVICES, .ioctl = BLKDISCARD },
-  { "punching a hole", TRIM | ZERO_AND_FREE, FILES | DEVICES,
+  { "BLKDISCARD", TRIM, .ioctl = BLKDISCARD },
+  { "punching a hole", TRIM | ZERO_AND_FREE,
     .mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE },
-  { "zeroing blocks", ZERO_AND_FREE | ZERO, FILES | DEVICES,
+  { "zeroing blocks", ZERO_AND_FREE | ZERO,
     .mode = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
     .device_may_write = true },
-  { "punching a hole and allocating", ZERO_AND_FREE | ZERO, FILES,
+  { "punching a hole and allocating", ZERO_AND_FREE | ZERO,
     .mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, .then_allocate = true },
-  { "BLKZEROOUT", ZERO_AND_FREE | ZERO, DEVICES, .ioctl = BLKZEROOUT,
-    .device_may_write = true },
 };
 
 #define NR_METHODS (sizeof methods / sizeof methods[0])
@@ -100,8 +96,8 @@ may_use (const struct disk *d, size_t i, const struct request *rq)
   const bool is_block = d->id.is_block;
 
   return (m->purposes & rq->purpose) &&
-         (m->places & (is_block ? DEVICES : FILES)) &&
-         !(rq->fast && is_block && m->device_may_write) &&
+         !(is_block ? m->then_allocate || (rq->fast && m->device_may_write)
+                    : m->ioctl) &&
          !(atomic_load (&d->unsupported_methods) & (1u << i));
 }
 
