@@ -54,10 +54,10 @@ cannot_drop (const struct disk *d, int err)
                   "cache=default",
                   d->name);
   else if (!atomic_flag_test_and_set (&logged))
-    nbdkit_error ("%s: posix_fadvise is refused: %m: cache=none has no effect "
-                  "and all pages stay in the page cache; allow the call in the "
+    nbdkit_error ("%s: posix_fadvise is refused: %m: %s=%s has no effect and "
+                  "all pages stay in the page cache; allow the call in the "
                   "server's sandbox",
-                  d->name);
+                  d->name, options.cache_key, options.cache_value);
   return options.cache == CACHE_PRESERVE ? -1 : 0;
 }
 
@@ -215,23 +215,15 @@ disk_get (const struct exported *e)
 
 /* A disk without references has been emptied: remove it from the registry, or
  * keep it for an error that no flush has reported.  Returns false if it is
- * kept. Logs with the lock held, so that no client can free the disk in
- * between.
+ * kept, which a client may free as soon as the lock is released: so *name and
+ * *err are for log_unreported.
  */
 static bool
-unregister_locked (struct disk *d)
+unregister_locked (struct disk *d, char **name, int *err)
 {
-  const int err = errors_unreported (&d->errors);
-
-  d->kept = err && nr_kept < MOST_KEPT;
-  errno = err;
-  if (err)
-    nbdkit_error ("%s: the last client disconnected without flushing; an "
-                  "earlier write had failed: %m; %s",
-                  d->name,
-                  d->kept ? "the next client's flush will fail"
-                          : "too many such files to fail the next client's "
-                            "flush: check the data");
+  *name = strdup (d->name);
+  *err = errors_unreported (&d->errors);
+  d->kept = *err && nr_kept < MOST_KEPT;
   nr_kept += d->kept;
   if (!d->kept) {
     tdelete (d, &registry, identity_order);
@@ -239,6 +231,21 @@ unregister_locked (struct disk *d)
   }
   pthread_cond_signal (&disk_closed);
   return !d->kept;
+}
+
+/* Log such an error, without the lock, as that may block. */
+static void
+log_unreported (char *name, int err, bool kept)
+{
+  errno = err;
+  if (err)
+    nbdkit_error ("%s: the last client disconnected without flushing; an "
+                  "earlier write had failed: %m; %s",
+                  name ? name : "a disk",
+                  kept ? "the next client's flush will fail"
+                       : "too many such files to fail the next client's "
+                         "flush: check the data");
+  free (name);
 }
 
 /* Called by the disk's thread, see evictor.h.  The thread that ends next joins
@@ -249,16 +256,19 @@ release (void *arg)
 {
   struct disk *d = arg;
   pthread_t previous = 0;
+  char *name = NULL;
+  int err = 0;
   bool gone;
 
   pthread_mutex_lock (&registry_lock);
   gone = d->refs == 0 && !d->kept && evictor_is_emptied (d->evictor) &&
-         unregister_locked (d);
+         unregister_locked (d, &name, &err);
   if (gone) {
     previous = last_thread;
     last_thread = pthread_self ();
   }
   pthread_mutex_unlock (&registry_lock);
+  log_unreported (name, err, !gone);
   if (gone)
     disk_free (d);
   if (previous)
@@ -269,12 +279,15 @@ release (void *arg)
 void
 disk_put (struct disk *d)
 {
+  char *name = NULL;
+  int err = 0;
   bool gone;
 
   pthread_mutex_lock (&registry_lock);
   gone = --d->refs == 0 && !(d->evictor && evictor_close (d->evictor)) &&
-         unregister_locked (d);
+         unregister_locked (d, &name, &err);
   pthread_mutex_unlock (&registry_lock);
+  log_unreported (name, err, !gone);
   if (gone)
     disk_free (d);
 }

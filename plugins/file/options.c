@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -58,9 +59,8 @@ struct parameter {
                               * nbdkit */
 };
 
-/* The parameters that the source and the cache mode were given with, or NULL.
- */
-static const struct parameter *source_given, *cache_given;
+/* The parameter that the source was given with, or NULL. */
+static const struct parameter *source_given;
 
 /* ---- setting ---- */
 
@@ -172,14 +172,15 @@ set_cache_mode (const struct parameter *p, const char *value, int mode)
 {
   if (mode == -1)
     return -1;
-  if (cache_given && options.cache != (enum cache_mode) mode &&
+  if (options.cache_key && options.cache != (enum cache_mode) mode &&
       (options.cache == CACHE_PRESERVE || mode == CACHE_PRESERVE)) {
     nbdkit_error ("%s=%s: contradicts %s=%s, given before; remove one", p->key,
-                  value, cache_given->key, cache_given->value);
+                  value, options.cache_key, options.cache_value);
     return -1;
   }
-  cache_given = p;
   options.cache = mode;
+  options.cache_key = p->key;
+  options.cache_value = value;
   return 0;
 }
 
@@ -192,13 +193,19 @@ set_cache (const struct parameter *p, const char *value)
 static int
 set_reduce_memory_pressure (const struct parameter *p, const char *value)
 {
-  const int none = nbdkit_parse_bool (value);
+  /* The words for false, then for true, of nbdkit_parse_bool.  That function
+   * logs an error of its own.
+   */
+  static const char *const words[] = { "0", "false", "f", "no",  "n", "off",
+                                       "1", "true",  "t", "yes", "y", "on" };
+  const unsigned nr = sizeof words / sizeof words[0];
+  unsigned i;
 
-  if (none == -1) {
-    nbdkit_error ("%s=%s: use true or false", p->key, value);
-    return -1;
-  }
-  return set_cache_mode (p, value, none ? CACHE_NONE : CACHE_DEFAULT);
+  for (i = 0; i < nr; i++)
+    if (strcasecmp (value, words[i]) == 0)
+      return set_cache_mode (p, value, i < nr / 2 ? CACHE_DEFAULT : CACHE_NONE);
+  nbdkit_error ("%s=%s: use true or false", p->key, value);
+  return -1;
 }
 
 static int
@@ -352,7 +359,7 @@ unmet (enum needs needs)
   case EVICTION:
     if (options.cache != CACHE_DEFAULT)
       return NULL;
-    return cache_given && cache_given->set == set_reduce_memory_pressure
+    return options.cache_key && strcmp (options.cache_key, "cache") != 0
              ? "with reduce-memory-pressure=false; use true or leave it out"
              : "with cache=default; add cache=none or leave it out";
   case DIRECTORY:

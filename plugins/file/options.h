@@ -38,7 +38,8 @@ struct options {
   char *path; /* SOURCE_FILE and SOURCE_DIR: without symbolic links, absolute */
   int fd;     /* SOURCE_FD and SOURCE_DIRFD, else -1 */
   enum cache_mode cache;
-  int symlinks;               /* enum symlinks */
+  const char *cache_key, *cache_value; /* the parameter that set it, or NULL */
+  int symlinks;                        /* enum symlinks */
   int fadvise;                /* POSIX_FADV_NORMAL, _RANDOM, _SEQUENTIAL */
   int cache_windows;          /* windows of a ring, 1 to 1024 */
   uint64_t cache_window_size; /* bytes, a multiple of 64 KiB */

@@ -217,7 +217,7 @@ disk_has_page_cache (const struct disk *d)
     why = "DAX";
   if (why)
     nbdkit_debug ("%s: is on %s, which has no page cache to empty: "
-                  "cache=%s does nothing here",
-                  d->name, why, cache_mode_name (options.cache));
+                  "%s=%s does nothing here",
+                  d->name, why, options.cache_key, options.cache_value);
   return why == NULL;
 }

@@ -29,7 +29,7 @@ forget (const struct options *fresh)
 
   options_free ();
   options = *fresh;
-  source_given = cache_given = NULL;
+  source_given = NULL;
   for (i = 0; i < NR_PARAMETERS; i++)
     parameters[i].value = NULL;
 }

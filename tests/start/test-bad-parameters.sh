@@ -93,6 +93,7 @@ done
 refused cache=none cache=preserve -- \
   "$disk" cache=default cache=none cache=preserve
 refused reduce-memory-pressure maybe -- "$disk" reduce-memory-pressure=maybe
+[ "$(grep -c '^nbdkit: error: ' "$tmp/log")" = 1 ] || fail 'not one error'
 refused symlinks bogus follow --        "dir=$tmp/dir" symlinks=bogus
 refused symlinks refuse dir= --         "$disk" symlinks=refuse
 refused symlinks follow -- \
