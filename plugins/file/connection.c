@@ -188,8 +188,7 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   err = done < count ? errno : 0;
   /* Without memory to record it, the write itself reports its error. */
   if (!recorded && err == 0)
-    err = errors_sync_fua (
-      errors, errors->per_handle ? c->file.fd : c->disk->fd, false, begun);
+    err = errors_sync_fua (errors, shared_fd (c), false, begun);
   if (ev)
     evictor_write_ends (ev, &w, done);
   if (err == 0)
