@@ -20,8 +20,8 @@
 #include "evictor_impl.h"
 
 /* The most ranges that are dropped before the lock is taken again.  A writer to
- * one of them waits for all: with 64, one random 4K write in 200 waited, and
- * their p99.9 was 1.6 times as long (Linux 6.18, ext4).
+ * one of them waits for all: with 64, one random 4K write in 200 waited (Linux
+ * 6.18, ext4).
  */
 #define MOST_RUNS 16
 
