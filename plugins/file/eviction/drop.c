@@ -11,11 +11,7 @@
 
 #include <config.h>
 
-#include <inttypes.h>
 #include <string.h>
-
-#define NBDKIT_API_VERSION 2
-#include <nbdkit-plugin.h>
 
 #include "evictor_impl.h"
 
@@ -228,20 +224,6 @@ drop_window_locked (struct evictor *ev, unsigned nr)
 
 /* ---- reads ---- */
 
-/* Return the number of connections whose readahead may be resident. */
-static unsigned
-readers_locked (const struct evictor *ev)
-{
-  const uint64_t second = nanoseconds_now () / 1000000000;
-
-  lock_assert (&ev->lock);
-  if (second > ev->second + 1)
-    return 0;
-  return ev->second == second && ev->readers_before > ev->readers
-           ? ev->readers_before
-           : ev->readers;
-}
-
 /* Read cells that may stay: as many bytes as windows may hold, and two for each
  * reader, which is in one and may be ahead in the next.
  */
@@ -250,7 +232,7 @@ most_cells (const struct evictor *ev)
 {
   const uint64_t share = throttle_share (&ev->throttle);
 
-  return share / 2 / cell_size (&ev->map) + 2 + 2 * readers_locked (ev);
+  return share / 2 / cell_size (&ev->map) + 2 + 2 * evictor_readers_locked (ev);
 }
 
 /* With preserve there is no readahead, and leftovers stay in the list. */
@@ -423,102 +405,5 @@ drop_sweep_locked (struct evictor *ev, bool all)
   else if (ev->sweep_most < MOST_PIECE ||
            ev->sweep_most < (ev->high - ev->low) / MOST_PIECES)
     ev->sweep_most *= 2;
-  return true;
-}
-
-/* ---- counting ---- */
-
-/* Return the resident bytes of [low, high), or -1.  Releases the lock. */
-static int64_t
-count_locked (struct evictor *ev)
-{
-  const uint64_t low = ev->low, high = ev->high;
-  int64_t resident = 0;
-
-  lock_assert (&ev->lock);
-  if (low >= high)
-    return 0;
-  evictor_unlock (ev);
-  resident = pagecache_count (ev->config.pages, ev->config.fd, low, high - low);
-  lock_take (&ev->lock);
-  return resident;
-}
-
-int64_t
-drop_left_locked (struct evictor *ev)
-{
-  const int64_t resident = ev->config.preserve ? 0 : count_locked (ev);
-  const int64_t failed = ev->map.failed * ev->map.page_size;
-
-  lock_assert (&ev->lock);
-  if (page_map_has_windows (&ev->map) || ev->map.nr_reads > 0)
-    return resident > 1 ? resident : 1;
-  return resident <= 0 ? resident : resident > failed ? resident - failed : 0;
-}
-
-/* The pages are counted each time that requests of this many bytes were made.
- */
-#define BYTES_PER_COUNT (UINT64_C (4) << 20)
-
-/* A count takes at most this fraction of the time: it costs what is resident,
- * also where another process maps a large file.
- */
-#define COUNT_FRACTION 50
-
-/* Bytes that may be resident without a reason to sweep: windows, read cells,
- * requests in progress, failed pages, and the readahead of every reader, which
- * the kernel may double.  A quarter of the share is added because the count is
- * older than these values.
- */
-static uint64_t
-allowance_locked (const struct evictor *ev)
-{
-  lock_assert (&ev->lock);
-  return ev->map.nr_reads * cell_size (&ev->map) +
-         (uint64_t) atomic_load (&ev->reading) + ev->throttle.used +
-         ev->map.failed * ev->map.page_size +
-         2 * readers_locked (ev) * ev->config.read_ahead +
-         throttle_share (&ev->throttle) / 4;
-}
-
-/* The number of counts after which pages that stayed in a sweep are swept
- * again: other processes may have released them.
- */
-#define COUNTS_PER_TRY 256
-
-/* Where pages cannot be counted, a sweep for each share of requests limits the
- * resident pages.
- */
-bool
-drop_count_locked (struct evictor *ev)
-{
-  const uint64_t began = nanoseconds_now ();
-  int64_t resident = -1, excess;
-
-  lock_assert (&ev->lock);
-  if (ev->config.preserve || ev->to_count > 0 || began < ev->count_at ||
-      ev->sweep_at != UINT64_MAX)
-    return false;
-  if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
-    resident = count_locked (ev);
-  ev->to_count = resident == -1 ? throttle_share (&ev->throttle)
-                                : BYTES_PER_COUNT;
-  ev->count_at = nanoseconds_now () +
-                 COUNT_FRACTION * (nanoseconds_now () - began);
-  excess = resident - (int64_t) allowance_locked (ev);
-  if (ev->swept) /* other processes map or use what has stayed */
-    ev->stay = excess > 0 ? excess : 0;
-  else if (++ev->counts % COUNTS_PER_TRY == 0)
-    ev->stay = 0;
-  ev->swept = false;
-  if (resident >= 0 && excess <= (int64_t) ev->stay)
-    return true;
-  drop_sweep_begins_locked (ev);
-  if (file_debug_evict) {
-    evictor_unlock (ev);
-    nbdkit_debug ("%s: sweeping: %" PRIi64 " bytes are resident",
-                  ev->config.name, resident);
-    lock_take (&ev->lock);
-  }
   return true;
 }

@@ -196,6 +196,19 @@ evictor_count_reader (struct evictor *ev, uint64_t second)
   evictor_unlock (ev);
 }
 
+unsigned
+evictor_readers_locked (const struct evictor *ev)
+{
+  const uint64_t second = nanoseconds_now () / 1000000000;
+
+  lock_assert (&ev->lock);
+  if (second > ev->second + 1)
+    return 0;
+  return ev->second == second && ev->readers_before > ev->readers
+           ? ev->readers_before
+           : ev->readers;
+}
+
 bool
 evictor_read_begins (struct evictor *ev, uint64_t offset, uint64_t length)
 {

@@ -1,10 +1,10 @@
 /* The struct of an evictor, and the calls between its files.
  *
  * Requests run evictor.c.  The disk's own thread runs thread.c, which chooses
- * among the steps of writeback.c and drop.c.
+ * among the steps of the other files.
  *
  * Functions that end in _locked need the lock and assert it, directly or in a
- * function that they call.  Those of writeback.c and drop.c release it
+ * function that they call.  Those of the thread's steps release it
  * around system calls.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -96,6 +96,9 @@ uint64_t evictor_window_size (const struct evictor *ev);
 /* Seal the filling window.  Returns false if it is empty. */
 bool evictor_seal_locked (struct evictor *ev);
 
+/* Return the number of connections whose readahead may be resident. */
+unsigned evictor_readers_locked (const struct evictor *ev);
+
 /* ---- thread.c ---- */
 
 /* Record that a request begins or ends: the disk is not idle.  Starts the
@@ -116,13 +119,15 @@ bool writeback_start_locked (struct evictor *ev);
  */
 bool writeback_finish_locked (struct evictor *ev);
 
+/* ---- retry.c ---- */
+
 /* Make the failed pages dirty, with the data that they hold, and write them
  * once more.  The evictor has used up the kernel's report of the error, so a
  * program that opens the file later and calls fsync(2) would get no error.  If
  * the write fails, the kernel has a new one to report.  Needs Linux 5.14
  * (MADV_POPULATE_WRITE), and permission to open the file for writing.
  */
-void writeback_retry_locked (struct evictor *ev);
+void retry_locked (struct evictor *ev);
 
 /* ---- drop.c ---- */
 
@@ -151,15 +156,17 @@ void drop_sweep_begins_locked (struct evictor *ev);
  */
 bool drop_sweep_locked (struct evictor *ev, bool all);
 
+/* ---- count.c ---- */
+
 /* If it is time to count the resident pages, do so, and begin a sweep if they
  * are more than requests and their readahead explain.  Returns false if it is
  * not time.
  */
-bool drop_count_locked (struct evictor *ev);
+bool count_due_locked (struct evictor *ev);
 
 /* Return the bytes of [low, high) that are resident and should not be, or -1 if
  * they cannot be counted.
  */
-int64_t drop_left_locked (struct evictor *ev);
+int64_t count_left_locked (struct evictor *ev);
 
 #endif /* FILE_EVICTOR_IMPL_H */

@@ -56,7 +56,7 @@ step_locked (struct evictor *ev)
         return true;
       break;
     case 2:
-      if (drop_count_locked (ev) || drop_sweep_locked (ev, false))
+      if (count_due_locked (ev) || drop_sweep_locked (ev, false))
         return true;
       break;
     }
@@ -87,7 +87,7 @@ empty_locked (struct evictor *ev)
   drop_sweep_begins_locked (ev);
   while (ev->requests == requests && drop_sweep_locked (ev, true))
     ;
-  left = drop_left_locked (ev);
+  left = count_left_locked (ev);
   if (left == 0 && ev->requests == requests) {
     ev->low = UINT64_MAX;
     ev->high = 0;
@@ -164,7 +164,7 @@ close_locked (struct evictor *ev)
 
   empty_closed_locked (ev);
   if (ev->closing && must_retry_locked (ev)) {
-    writeback_retry_locked (ev);
+    retry_locked (ev);
     empty_closed_locked (ev);
   }
   if (!ev->closing) /* a request has arrived */

@@ -1,0 +1,117 @@
+/* Retry: after the last close, pages whose writeback failed are written once
+ * more.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "evictor_impl.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* The most bytes that are written once more, and ranges. */
+#define MOST_RETRIED (UINT64_C (256) << 20)
+#define MOST_RANGES 65536
+
+/* Make the pages of a range dirty, with the data that they hold.  For pages
+ * beyond the end of the file the call fails, and raises no SIGBUS.
+ */
+static bool
+make_dirty (int fd, const struct extent *e)
+{
+  void *map = mmap (NULL, e->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                    e->offset);
+  bool done;
+
+  if (map == MAP_FAILED)
+    return false;
+  done = madvise (map, e->length, MADV_POPULATE_WRITE) == 0;
+  munmap (map, e->length);
+  return done;
+}
+
+/* Write all dirty pages of the file, and wait for them.  FIEMAP does not use up
+ * the kernel's report of an error, as fdatasync(2) would.  Returns true if the
+ * pages are known to be written.
+ */
+static bool
+write_and_wait (int fd)
+{
+  struct fiemap m = { .fm_length = FIEMAP_MAX_OFFSET,
+                      .fm_flags = FIEMAP_FLAG_SYNC };
+
+  if (ioctl (fd, FS_IOC_FIEMAP, &m) == 0)
+    return true;
+  sync_file_range (fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+  return false;
+}
+
+/* Write the ranges.  Returns true if all are known to be on the disk. */
+static bool
+write_once_more (int fd, const struct extent *ranges, size_t nr)
+{
+  const int own = reopen (fd, O_RDWR);
+  const uint64_t page = sysconf (_SC_PAGESIZE);
+  const off_t size = lseek (fd, 0, SEEK_END);
+  bool all = true;
+  size_t i;
+
+  if (own == -1)
+    return false;
+  for (i = 0; i < nr; i++) {
+    const uint64_t end = (size + page - 1) / page * page;
+    struct extent e = ranges[i];
+
+    if (e.offset >= end) /* truncated: there is nothing to lose */
+      continue;
+    if (e.length > end - e.offset)
+      e.length = end - e.offset;
+    all = make_dirty (own, &e) && all;
+  }
+  all = write_and_wait (own) && all;
+  close (own);
+  return all;
+}
+
+void
+retry_locked (struct evictor *ev)
+{
+  const errors_mark begun = errors_now (ev->config.errors);
+  struct extent *ranges = NULL;
+  size_t nr, i;
+  bool done;
+
+  lock_assert (&ev->lock);
+  ev->retried = true;
+  ranges = malloc (MOST_RANGES * sizeof *ranges);
+  if (ranges == NULL)
+    return;
+  nr = page_map_failed (&ev->map, ranges, MOST_RANGES, MOST_RETRIED);
+  evictor_unlock (ev);
+  done = nr > 0 && write_once_more (ev->config.fd, ranges, nr);
+  errors_settle (ev->config.errors);
+  lock_take (&ev->lock);
+  /* If a client came back and its writes failed, the ranges must stay.
+   * Otherwise the next sweep drops them.
+   */
+  for (i = 0; i < nr && done && errors_now (ev->config.errors) == begun; i++) {
+    const uint64_t end = ranges[i].offset + ranges[i].length;
+
+    page_map_replaced (&ev->map, ranges[i].offset, ranges[i].length);
+    ev->low = ev->low < ranges[i].offset ? ev->low : ranges[i].offset;
+    ev->high = ev->high > end ? ev->high : end;
+  }
+  free (ranges);
+}
