@@ -19,7 +19,7 @@
  * one of them waits for all: with 64, one random 4K write in 200 waited (Linux
  * 6.18, ext4).
  */
-#define MOST_RUNS 16
+#define MOST_RUNS 32
 
 /* In the list of drops in progress while the lock is released. */
 struct drop {
@@ -64,8 +64,8 @@ is_full (const struct drop *d)
   return d->nr >= MOST_RUNS;
 }
 
-/* Add the pages from *page on, and before "end", of a cell that are in window
- * "nr" (0 = none), with "free" also those in the state "none".  Moves *page.
+/* Add the pages of a cell in [*page, end) that are in window "nr" (0 = none),
+ * with "free" also those in the state "none".  Moves *page.
  */
 static void
 add_cell (const struct evictor *ev, struct drop *d, const struct cell *c,
@@ -74,11 +74,9 @@ add_cell (const struct evictor *ev, struct drop *d, const struct cell *c,
   const uint64_t size = ev->map.page_size, start = c->nr * CELL_PAGES;
   unsigned pages;
 
-  while (!is_full (d) && *page < end &&
-         (pages = cell_run (c, page, 0xff, nr ? nr : 0xff, free))) {
-    if (*page < end)
-      add_range (d, (start + *page) * size,
-                 (start + (*page + pages < end ? *page + pages : end)) * size);
+  while (!is_full (d) &&
+         (pages = cell_run (c, page, end, 0xff, nr ? nr : 0xff, free))) {
+    add_range (d, (start + *page) * size, (start + *page + pages) * size);
     *page += pages;
   }
   if (!is_full (d))
@@ -103,9 +101,10 @@ drop_ranges_locked (struct evictor *ev, struct drop *d)
 
 /* A drop of pages that another process maps has no effect, but drains the page
  * lists of all CPUs: with a file that another process mapped, reads of 64 KiB
- * had 0.65 of the stock plugin's speed (Linux 6.18).  So after a slow drop
- * whose pages stay, the next ones are left out: 1, 3, 7 or 15 of them.  A sweep
- * drops what they leave when the disk is idle.
+ * had 0.65 of the stock plugin's speed (Linux 6.18).  So after a slow drop, of
+ * more than SLOW_NS for each range, whose pages stay, the next ones are left
+ * out: 1, 3, 7 or 15 of them.  A sweep drops what they leave when the disk is
+ * idle.
  */
 #define SLOW_NS 200000
 #define MOST_SKIPS 15
@@ -131,7 +130,7 @@ try_ranges_locked (struct evictor *ev, struct drop *d, bool all)
     return;
   }
   drop_ranges_locked (ev, d);
-  if (nanoseconds_now () - began > SLOW_NS) {
+  if (nanoseconds_now () - began > d->nr * SLOW_NS) {
     evictor_unlock (ev);
     stay = pagecache_count (ev->config.pages, ev->config.fd, first->offset,
                             first->length) > (int64_t) first->length / 2;
@@ -157,12 +156,8 @@ is_unknown (const struct evictor *ev, const struct cell *c)
 static bool
 is_last (const struct evictor *ev, const struct cell *c, unsigned nr)
 {
-  unsigned i;
-
-  for (i = 1; i <= ev->map.nr_windows; i++)
-    if (i != nr && c->in[i] > 0)
-      return false;
-  return !c->listed && !is_unknown (ev, c) && ev->unmapped == 0;
+  return c->in[nr].pages == c->dirty && !c->listed && !is_unknown (ev, c) &&
+         ev->unmapped == 0;
 }
 
 /* With preserve, keep a cell in the list of reads whose pages are still
@@ -191,35 +186,41 @@ list_leftovers_locked (struct evictor *ev, struct cell *c)
     cell_list (&ev->map, c, offset, 0, 0);
 }
 
-bool
-drop_window_locked (struct evictor *ev, unsigned nr)
+void
+drop_written_locked (struct evictor *ev, unsigned nr)
 {
   struct window *w = &ev->map.window[nr];
   struct cursor *at = &w->dropped;
-  struct drop d = { .nr = 0 };
-  unsigned i = at->cell;
 
   lock_assert (&ev->lock);
-  while (at->cell < w->nr_cells && !is_full (&d)) {
-    struct cell *c = w->cells[at->cell];
-    const unsigned from = at->page;
+  while (at->cell < w->waited.cell) {
+    struct drop d = { .nr = 0 };
+    unsigned i = at->cell;
 
-    if (c->in[nr] > 0) {
-      add_cell (ev, &d, c, &at->page, CELL_PAGES, nr, is_last (ev, c, nr));
-      window_leave (&ev->map, nr, c, from, at->page, false);
+    while (at->cell < w->waited.cell && !is_full (&d)) {
+      struct cell *c = w->cells[at->cell];
+      const struct part *p = &c->in[nr];
+      const bool all = is_last (ev, c, nr);
+      const unsigned from = all || at->page > p->first ? at->page : p->first;
+      const unsigned end = all ? CELL_PAGES : p->end;
+
+      if (p->pages > 0 || at->page > 0) {
+        at->page = from;
+        add_cell (ev, &d, c, &at->page, end, nr, all);
+        window_leave (&ev->map, nr, c, from, at->page, false);
+        if (at->page < end)
+          break;
+      }
+      at->cell++;
+      at->page = 0;
     }
-    if (is_full (&d) && at->page < CELL_PAGES)
-      break;
-    at->cell++;
-    at->page = 0;
+    try_ranges_locked (ev, &d, false);
+    for (; i < at->cell; i++) {
+      if (is_last (ev, w->cells[i], nr))
+        list_leftovers_locked (ev, w->cells[i]);
+      cell_put (&ev->map, w->cells[i]);
+    }
   }
-  try_ranges_locked (ev, &d, false);
-  for (; i < at->cell; i++) {
-    if (is_last (ev, w->cells[i], nr))
-      list_leftovers_locked (ev, w->cells[i]);
-    cell_put (&ev->map, w->cells[i]);
-  }
-  return at->cell < w->nr_cells;
 }
 
 /* ---- reads ---- */

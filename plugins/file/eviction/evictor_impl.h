@@ -113,9 +113,9 @@ int thread_use_locked (struct evictor *ev);
  */
 bool writeback_start_locked (struct evictor *ev);
 
-/* Wait for the next piece of the oldest window, or if all of it is on the disk,
- * drop pages of it.  Returns false if there is no sealed window, or requests
- * write to the oldest.
+/* Wait for the next piece of the oldest window, and drop the cells that are on
+ * the disk.  Returns false if there is no sealed window, or requests write to
+ * the oldest.
  */
 bool writeback_finish_locked (struct evictor *ev);
 
@@ -135,10 +135,8 @@ void retry_locked (struct evictor *ev);
 bool drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
                                  uint64_t length);
 
-/* Drop the next pages of a window, or all of it if they are few.  Returns false
- * at its end.
- */
-bool drop_window_locked (struct evictor *ev, unsigned nr);
+/* Drop the cells of a window whose pages have been waited for. */
+void drop_written_locked (struct evictor *ev, unsigned nr);
 
 /* Whether more was read than may stay resident, by the factor "times". */
 bool drop_reads_due_locked (const struct evictor *ev, unsigned times);

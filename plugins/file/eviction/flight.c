@@ -14,8 +14,8 @@
 /* One piece is in flight while the next one is being started. */
 #define LEAST (2 * FLIGHT_PIECE)
 
-/* The time in which the thread starts nothing: it drops a window of 2 MiB, and
- * waits for a CPU.
+/* The time in which the thread starts nothing: it drops pages, and waits for a
+ * CPU.
  */
 #define PAUSE_NS (800 * UINT64_C (1000))
 

@@ -7,7 +7,7 @@
  *
  * The rate of the disk is measured while there is more to start, and the
  * latency is that of a piece that is alone in flight.  During the 0.8 ms the
- * thread drops a window and starts nothing.  The factors let the limit grow as
+ * thread drops pages and starts nothing.  The factors let the limit grow as
  * long as more bytes in flight increase the rate.  Without the last term, a
  * disk of 10 ms latency could stay at 0.4 of its speed, as its rate was as low
  * as the limit made it.  A longer queue would only make other processes wait.

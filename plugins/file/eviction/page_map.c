@@ -91,7 +91,7 @@ cell_get (struct page_map *m, uint64_t nr)
 void
 cell_put (struct page_map *m, struct cell *c)
 {
-  if (--c->refs > 0 || c->used > 0)
+  if (--c->refs > 0 || c->dirty > 0 || c->failed > 0)
     return;
   LIST_REMOVE (c, same_bucket);
   free (c);
@@ -129,19 +129,20 @@ skip_none (const struct cell *c, unsigned page)
 }
 
 unsigned
-cell_run (const struct cell *c, unsigned *page, uint8_t mask, uint8_t value,
-          bool none)
+cell_run (const struct cell *c, unsigned *page, unsigned end, uint8_t mask,
+          uint8_t value, bool none)
 {
 #define MATCHES(i) ((c->page[i] & mask) == value || (none && c->page[i] == 0))
   const bool any = none || value == 0;
-  unsigned i = any ? *page : skip_none (c, *page);
+  unsigned i = any ? *page : skip_none (c, *page), first;
 
-  while (i < CELL_PAGES && !MATCHES (i))
+  while (i < end && !MATCHES (i))
     i = any ? i + 1 : skip_none (c, i + 1);
-  *page = i;
-  while (i < CELL_PAGES && MATCHES (i))
+  first = i;
+  while (i < end && MATCHES (i))
     i = none ? skip_none (c, i + 1) : i + 1;
-  return i - *page;
+  *page = first;
+  return first < end ? (i < end ? i : end) - first : 0;
 #undef MATCHES
 }
 
@@ -241,6 +242,7 @@ add_page (struct page_map *m, struct cell *c, unsigned page, uint64_t now)
 {
   const unsigned nr = window_nr (m, m->fill), old = c->page[page] & IN_WINDOW;
   struct window *before = &m->window[old];
+  struct part *p = &c->in[nr];
   uint64_t freed = 0;
 
   if (old) {
@@ -249,12 +251,15 @@ add_page (struct page_map *m, struct cell *c, unsigned page, uint64_t now)
     freed = before->held < m->page_size ? before->held : m->page_size;
     before->held -= freed;
     before->pages--;
-    c->in[old]--;
+    c->in[old].pages--;
+    c->dirty--;
   }
-  else if (!(c->page[page] & FAILED))
-    c->used++;
   c->page[page] = (c->page[page] & ~IN_WINDOW) | nr;
-  c->in[nr]++;
+  c->dirty++;
+  if (p->pages++ == 0)
+    *p = (struct part){ 1, page, page + 1 };
+  p->first = page < p->first ? page : p->first;
+  p->end = page < p->end ? p->end : page + 1;
   m->window[nr].pages++;
   return freed;
 }
@@ -285,7 +290,7 @@ page_map_add (struct page_map *m, uint64_t offset, uint64_t length,
   for (nr = first; nr <= last; nr++) {
     if (last > first)
       c = cell_find (m, nr);
-    if (c->in[window] == 0) { /* or it is in the list already */
+    if (c->in[window].pages == 0) { /* or it is in the list already */
       w->cells[w->nr_cells++] = c;
       c->refs++;
     }
@@ -346,15 +351,24 @@ page_map_replaced (struct page_map *m, uint64_t offset, uint64_t length)
     c->refs++;
     pages_in_cell (m, nr, offset, length, true, &page, &end);
     for (; page < end; page++)
-      if (c->page[page] & FAILED) {
-        set_failed (m, c, page, false);
-        c->used -= !(c->page[page] & IN_WINDOW);
-      }
+      set_failed (m, c, page, false);
     cell_put (m, c);
   }
 }
 
 /* ---- a window ---- */
+
+/* Find the next run of a window's pages in [*page, end) of a cell. */
+static unsigned
+part_run (const struct cell *c, unsigned nr, unsigned *page, unsigned end)
+{
+  const struct part *p = &c->in[nr];
+
+  if (p->pages == 0)
+    return 0;
+  *page = *page > p->first ? *page : p->first;
+  return cell_run (c, page, end < p->end ? end : p->end, IN_WINDOW, nr, false);
+}
 
 bool
 window_run (const struct page_map *m, unsigned nr, struct cursor *at,
@@ -364,8 +378,7 @@ window_run (const struct page_map *m, unsigned nr, struct cursor *at,
 
   for (; at->cell < w->nr_cells; at->cell++, at->page = 0) {
     const struct cell *c = w->cells[at->cell];
-    unsigned pages = c->in[nr] ? cell_run (c, &at->page, IN_WINDOW, nr, false)
-                               : 0;
+    unsigned pages = part_run (c, nr, &at->page, CELL_PAGES);
 
     if (pages > most / m->page_size)
       pages = most / m->page_size ? most / m->page_size : 1;
@@ -385,14 +398,13 @@ window_leave (struct page_map *m, unsigned nr, struct cell *c, unsigned page,
 {
   unsigned pages;
 
-  while (c->in[nr] > 0 && (pages = cell_run (c, &page, IN_WINDOW, nr, false)) &&
-         page < end)
-    for (; pages > 0 && page < end; pages--, page++) {
+  while ((pages = part_run (c, nr, &page, end)))
+    for (; pages > 0; pages--, page++) {
       if (failed)
         set_failed (m, c, page, true);
       c->page[page] &= ~IN_WINDOW;
-      c->used -= !(c->page[page] & FAILED);
-      c->in[nr]--;
+      c->dirty--;
+      c->in[nr].pages--;
       m->window[nr].pages--;
     }
 }
@@ -407,8 +419,9 @@ page_map_failed (const struct page_map *m, struct extent *ranges, size_t most,
 
   for (i = 0; m->buckets && i < BUCKETS; i++)
     LIST_FOREACH (c, &m->buckets[i], same_bucket)
-      for (page = 0; c->failed && n < most &&
-                     (pages = cell_run (c, &page, FAILED, FAILED, false));
+      for (page = 0;
+           c->failed && n < most &&
+           (pages = cell_run (c, &page, CELL_PAGES, FAILED, FAILED, false));
            page += pages) {
         const uint64_t bytes = pages * m->page_size;
 

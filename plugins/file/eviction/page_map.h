@@ -52,15 +52,20 @@ struct extent {
   uint64_t offset, length;
 };
 
+/* The pages of a cell that are in a window.  All are in [first, end). */
+struct part {
+  uint16_t pages, first, end;
+};
+
 struct cell {
   uint64_t nr; /* its offset is nr * CELL_PAGES pages */
   LIST_ENTRY (cell) same_bucket;
   TAILQ_ENTRY (cell) reads; /* in page_map.reads if "listed" */
   unsigned refs;            /* lists that have it, and threads that use it */
-  uint16_t used;            /* pages in a window or failed */
-  uint16_t failed;          /* of these */
-  uint16_t in[MOST_WINDOWS + 1]; /* pages in each window */
-  bool listed;                   /* requests have read it */
+  uint16_t dirty;           /* pages in windows */
+  uint16_t failed;          /* pages, which may be in a window, too */
+  struct part in[MOST_WINDOWS + 1]; /* by window */
+  bool listed;                      /* requests have read it */
   uint8_t looked; /* whether others' pages are known (cache=preserve) */
   /* If listed: */
   uint32_t read_end;   /* bytes from its start to the end of all reads */
@@ -89,8 +94,7 @@ struct window {
   uint64_t held;      /* bytes of credit */
   uint64_t in_flight; /* bytes whose writeback was started */
   struct cursor started, waited, dropped;
-  bool is_written;  /* all has been waited for */
-  bool is_dropping; /* without an error */
+  uint64_t extents, bytes, first, end; /* of what was started, see count_runs */
 };
 
 TAILQ_HEAD (cells, cell);
@@ -164,12 +168,12 @@ void cell_put (struct page_map *m, struct cell *c);
  */
 uint64_t page_map_next (const struct page_map *m, uint64_t nr);
 
-/* Find the next run of pages at or after *page: those whose byte, with "mask",
- * is "value", and with "none" also those whose byte is 0.  Returns the number
- * of pages, and sets *page to the first one; 0 if there is none.
+/* Find the next run of pages in [*page, end): those whose byte, with "mask", is
+ * "value", and with "none" also those whose byte is 0.  Returns the number of
+ * pages, and sets *page to the first one; 0 if there is none.
  */
-unsigned cell_run (const struct cell *c, unsigned *page, uint8_t mask,
-                   uint8_t value, bool none);
+unsigned cell_run (const struct cell *c, unsigned *page, unsigned end,
+                   uint8_t mask, uint8_t value, bool none);
 
 /* Put a cell first in the list of reads.  length bytes from offset, in the
  * cell, were read at "now", in seconds.  cell_unlist removes it from the list,

@@ -53,47 +53,24 @@ next_piece (const struct page_map *m, unsigned nr, struct cursor *at,
   return true;
 }
 
-/* Log a window if -D file.evict=1 asks for it, and count it once it is written.
- * Adjacent runs of neighbouring cells count as one.  Releases the lock while it
- * logs.
+/* Log the oldest window if -D file.evict=1 asks for it.  Releases the lock
+ * while it logs.
  */
 static void
-report_window_locked (struct evictor *ev, const char *what, unsigned nr,
-                      bool count)
+report_window_locked (struct evictor *ev, const char *what,
+                      const struct window *w)
 {
-  const struct page_map *m = &ev->map;
-  const struct window *w = &m->window[nr];
-  const uint64_t oldest = window_nr (m, m->head);
-  uint64_t bytes = 0, extents = 0, first = 0, end = 0;
-  struct cursor at = { 0 };
-  struct extent run;
+  const uint64_t number = ev->map.head + 1;
 
   lock_assert (&ev->lock);
-  if (!file_debug_evict && !(count && ev->config.counters))
-    return;
-  while (window_run (m, nr, &at, UINT64_MAX, &run)) {
-    if (extents == 0)
-      first = run.offset;
-    extents += extents == 0 || run.offset != end;
-    end = run.offset + run.length;
-    bytes += run.length;
-  }
-  if (count) {
-    counters_add (ev->config.counters, STATS_WINDOWS, 1);
-    counters_add (ev->config.counters, STATS_WINDOW_REQUESTS, w->requests);
-    counters_add (ev->config.counters, STATS_WINDOW_EXTENTS, extents);
-    if (w->is_dropping)
-      counters_add (ev->config.counters, STATS_EVICTED_BYTES, bytes);
-  }
-  if (!file_debug_evict || bytes == 0)
+  if (!file_debug_evict || w->extents == 0)
     return;
   evictor_unlock (ev);
   nbdkit_debug ("%s: %s write window %" PRIu64 ": %" PRIu64 " requests, "
                 "%" PRIu64 " extents, %" PRIu64 " bytes in [%" PRIu64
                 ", %" PRIu64 ")",
-                ev->config.name, what,
-                m->head + 1 + (nr + m->nr_windows - oldest) % m->nr_windows,
-                w->requests, extents, bytes, first, end);
+                ev->config.name, what, number, w->requests, w->extents,
+                w->bytes, w->first, w->end);
   lock_take (&ev->lock);
 }
 
@@ -179,6 +156,21 @@ unstarted_locked (const struct evictor *ev)
   return 0;
 }
 
+/* Count what a window has.  Adjacent runs, of two pieces or cells, are one. */
+static void
+count_runs (struct window *w, const struct piece *p)
+{
+  unsigned i;
+
+  if (w->extents == 0)
+    w->first = p->span.offset;
+  for (i = 0; i < p->nr; i++) {
+    w->extents += w->extents == 0 || p->runs[i].offset != w->end;
+    w->end = p->runs[i].offset + p->runs[i].length;
+  }
+  w->bytes += p->bytes;
+}
+
 /* Where ranges cannot be waited for, there is no limit: fdatasync(2) starts all
  * pieces anyway, and errors of the start are not taken for lost data.
  */
@@ -193,10 +185,9 @@ writeback_start_locked (struct evictor *ev)
 
   if (nr == 0 || (by_range && !flight_has_room (&ev->flight)))
     return false;
-  if (w->started.cell == 0 && w->started.page == 0)
-    report_window_locked (ev, "sealed", nr, false);
   if (!next_piece (&ev->map, nr, &w->started, &p))
     return true;
+  count_runs (w, &p);
   evictor_unlock (ev);
   if (by_range) {
     /* Fewer than the piece has are in flight if a flush or the span of an
@@ -232,8 +223,8 @@ return_credit_locked (struct evictor *ev, struct window *w, uint64_t bytes)
   throttle_return (&ev->throttle, bytes);
 }
 
-/* Wait for the next piece of the oldest window.  Returns false at its end. */
-static bool
+/* Wait for the next piece of the oldest window. */
+static void
 wait_for_piece_locked (struct evictor *ev, unsigned nr)
 {
   struct window *w = &ev->map.window[nr];
@@ -243,7 +234,7 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
   if (!next_piece (&ev->map, nr, &w->waited, &p)) {
     flight_forgets (&ev->flight, w->in_flight);
     w->in_flight = 0;
-    return false;
+    return;
   }
   evictor_unlock (ev);
   call_for_each (ev, p.runs, p.nr, pagecache_wait);
@@ -258,7 +249,6 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
                 flight_rate (&ev->flight));
   counters_set (ev->config.counters, STATS_DISK_LATENCY,
                 flight_latency (&ev->flight));
-  return true;
 }
 
 /* Return true if it is certain that no page of the file has to be written: then
@@ -307,9 +297,12 @@ sync_windows_locked (struct evictor *ev, struct window *oldest)
   if (err)
     report_error (ev, err, NULL);
   lock_take (&ev->lock);
-  oldest->is_written = true;
-  for (n = ev->map.head; n < end && err == 0 && !clean; n++)
-    ev->map.window[window_nr (&ev->map, n)].is_written = true;
+  for (n = ev->map.head; n < end && err == 0 && !clean; n++) {
+    struct window *w = &ev->map.window[window_nr (&ev->map, n)];
+
+    w->waited.cell = w->nr_cells;
+  }
+  oldest->waited.cell = oldest->nr_cells;
   return clean && err == 0;
 }
 
@@ -324,9 +317,9 @@ keep_window_locked (struct evictor *ev, unsigned nr)
   struct window *w = &ev->map.window[nr];
   unsigned i;
 
-  report_window_locked (ev, "kept", nr, true);
+  report_window_locked (ev, "kept", w);
   ev->retried = false;
-  for (i = 0; i < w->nr_cells; i++) {
+  for (i = w->dropped.cell; i < w->nr_cells; i++) {
     window_leave (&ev->map, nr, w->cells[i], 0, CELL_PAGES, true);
     cell_put (&ev->map, w->cells[i]);
   }
@@ -336,6 +329,9 @@ keep_window_locked (struct evictor *ev, unsigned nr)
 static void
 free_window_locked (struct evictor *ev, struct window *w)
 {
+  counters_add (ev->config.counters, STATS_WINDOWS, 1);
+  counters_add (ev->config.counters, STATS_WINDOW_REQUESTS, w->requests);
+  counters_add (ev->config.counters, STATS_WINDOW_EXTENTS, w->extents);
   return_credit_locked (ev, w, w->held);
   page_map_free_oldest (&ev->map);
   throttle_set_window (&ev->throttle, true);
@@ -376,32 +372,26 @@ writeback_finish_locked (struct evictor *ev)
   lock_assert (&ev->lock);
   if (ev->map.head == ev->map.fill || w->pins > 0)
     return false;
-  if (w->is_dropping) {
-    if (!drop_window_locked (ev, nr))
-      free_window_locked (ev, w);
-    return true;
-  }
-  if (!w->is_written && ev->config.pages->by_range) {
-    if (wait_for_piece_locked (ev, nr)) {
-      counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
-      return true;
-    }
-    w->is_written = true;
-  }
-  else if (!w->is_written) {
-    clean = sync_windows_locked (ev, w);
+  if (w->waited.cell < w->nr_cells) {
+    if (ev->config.pages->by_range)
+      wait_for_piece_locked (ev, nr);
+    else
+      clean = sync_windows_locked (ev, w);
     counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
   }
   if (clean)
     w->since = errors_now (ev->config.errors);
-  else
+  else if (w->dropped.cell < w->waited.cell)
     settle_locked (ev);
-  if (w->since == errors_now (ev->config.errors)) {
-    w->is_dropping = true;
-    report_window_locked (ev, "evicted", nr, true);
-    return true;
+  if (w->since != errors_now (ev->config.errors))
+    keep_window_locked (ev, nr);
+  else {
+    drop_written_locked (ev, nr);
+    if (w->waited.cell < w->nr_cells)
+      return true;
+    counters_add (ev->config.counters, STATS_EVICTED_BYTES, w->bytes);
+    report_window_locked (ev, "evicted", w);
   }
-  keep_window_locked (ev, nr);
   free_window_locked (ev, w);
   return true;
 }
