@@ -429,7 +429,10 @@ compare_cell (unsigned k, unsigned pages[MOST_WINDOWS + 1], uint64_t *failed)
   for (i = 0; i < CELL_PAGES; i++) {
     const unsigned page = k * CELL_PAGES + i;
 
-    in[model.window[page]]++;
+    nr = model.window[page];
+    in[nr]++;
+    if (c && nr > 0)
+      assert_true (i >= c->in[nr].first && i < c->in[nr].end);
     lost += model.failed[page];
     dirty += model.window[page] > 0;
     expected[i] = model.window[page] | (model.failed[page] ? FAILED : 0) |

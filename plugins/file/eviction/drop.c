@@ -195,17 +195,20 @@ drop_written_locked (struct evictor *ev, unsigned nr)
   lock_assert (&ev->lock);
   while (at->cell < w->waited.cell) {
     struct drop d = { .nr = 0 };
+    const uint64_t pages = w->pages;
     unsigned i = at->cell;
 
     while (at->cell < w->waited.cell && !is_full (&d)) {
       struct cell *c = w->cells[at->cell];
       const struct part *p = &c->in[nr];
       const bool all = is_last (ev, c, nr);
-      const unsigned from = all || at->page > p->first ? at->page : p->first;
       const unsigned end = all ? CELL_PAGES : p->end;
+      unsigned from;
 
       if (p->pages > 0 || at->page > 0) {
-        at->page = from;
+        if (!all && at->page < p->first)
+          at->page = p->first;
+        from = at->page;
         add_cell (ev, &d, c, &at->page, end, nr, all);
         window_leave (&ev->map, nr, c, from, at->page, false);
         if (at->page < end)
@@ -214,6 +217,8 @@ drop_written_locked (struct evictor *ev, unsigned nr)
       at->cell++;
       at->page = 0;
     }
+    counters_add (ev->config.counters, STATS_EVICTED_BYTES,
+                  (pages - w->pages) * ev->map.page_size);
     try_ranges_locked (ev, &d, false);
     for (; i < at->cell; i++) {
       if (is_last (ev, w->cells[i], nr))

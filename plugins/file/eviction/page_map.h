@@ -94,7 +94,7 @@ struct window {
   uint64_t held;      /* bytes of credit */
   uint64_t in_flight; /* bytes whose writeback was started */
   struct cursor started, waited, dropped;
-  uint64_t extents, bytes, first, end; /* of what was started, see count_runs */
+  uint64_t extents, bytes, first, end; /* written so far, see count_runs */
 };
 
 TAILQ_HEAD (cells, cell);

@@ -53,6 +53,21 @@ next_piece (const struct page_map *m, unsigned nr, struct cursor *at,
   return true;
 }
 
+/* Count what a window has.  Adjacent runs, of two pieces or cells, are one. */
+static void
+count_runs (struct window *w, const struct piece *p)
+{
+  unsigned i;
+
+  if (w->extents == 0)
+    w->first = p->span.offset;
+  for (i = 0; i < p->nr; i++) {
+    w->extents += w->extents == 0 || p->runs[i].offset != w->end;
+    w->end = p->runs[i].offset + p->runs[i].length;
+  }
+  w->bytes += p->bytes;
+}
+
 /* Log the oldest window if -D file.evict=1 asks for it.  Releases the lock
  * while it logs.
  */
@@ -156,21 +171,6 @@ unstarted_locked (const struct evictor *ev)
   return 0;
 }
 
-/* Count what a window has.  Adjacent runs, of two pieces or cells, are one. */
-static void
-count_runs (struct window *w, const struct piece *p)
-{
-  unsigned i;
-
-  if (w->extents == 0)
-    w->first = p->span.offset;
-  for (i = 0; i < p->nr; i++) {
-    w->extents += w->extents == 0 || p->runs[i].offset != w->end;
-    w->end = p->runs[i].offset + p->runs[i].length;
-  }
-  w->bytes += p->bytes;
-}
-
 /* Where ranges cannot be waited for, there is no limit: fdatasync(2) starts all
  * pieces anyway, and errors of the start are not taken for lost data.
  */
@@ -185,9 +185,12 @@ writeback_start_locked (struct evictor *ev)
 
   if (nr == 0 || (by_range && !flight_has_room (&ev->flight)))
     return false;
+  if (w->started.cell < w->dropped.cell) /* its pages were written again */
+    w->started = w->dropped;
   if (!next_piece (&ev->map, nr, &w->started, &p))
     return true;
-  count_runs (w, &p);
+  if (!by_range)
+    count_runs (w, &p);
   evictor_unlock (ev);
   if (by_range) {
     /* Fewer than the piece has are in flight if a flush or the span of an
@@ -236,6 +239,7 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
     w->in_flight = 0;
     return;
   }
+  count_runs (w, &p);
   evictor_unlock (ev);
   call_for_each (ev, p.runs, p.nr, pagecache_wait);
   lock_take (&ev->lock);
@@ -381,17 +385,17 @@ writeback_finish_locked (struct evictor *ev)
   }
   if (clean)
     w->since = errors_now (ev->config.errors);
-  else if (w->dropped.cell < w->waited.cell)
+  else if (w->since == errors_now (ev->config.errors) &&
+           w->dropped.cell < w->waited.cell)
     settle_locked (ev);
-  if (w->since != errors_now (ev->config.errors))
-    keep_window_locked (ev, nr);
-  else {
+  if (w->since == errors_now (ev->config.errors))
     drop_written_locked (ev, nr);
-    if (w->waited.cell < w->nr_cells)
-      return true;
-    counters_add (ev->config.counters, STATS_EVICTED_BYTES, w->bytes);
+  if (w->waited.cell < w->nr_cells)
+    return true;
+  if (w->dropped.cell < w->nr_cells)
+    keep_window_locked (ev, nr);
+  else
     report_window_locked (ev, "evicted", w);
-  }
   free_window_locked (ev, w);
   return true;
 }
