@@ -12,11 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "eviction/evictor.h"
-#include "exports.h"
-#include "eviction/pagecache.h"
-#include "stats.h"
 #include "eviction/errors.h"
+#include "eviction/evictor.h"
+#include "eviction/pagecache.h"
+#include "exports.h"
+#include "stats.h"
 
 /* Whether two descriptors are open on the same file.
  *
@@ -74,8 +74,9 @@ struct disk {
 };
 
 /* Return the disk of an open export, with one more reference.  All connections
- * that are proven to be open on the same file share it, see identity.h.  The
- * caller keeps "e" and its descriptor.  Returns NULL with nbdkit_error called.
+ * that are proven to be open on the same file share it, see struct identity.
+ * The caller keeps "e" and its descriptor.  Returns NULL with nbdkit_error
+ * called.
  */
 struct disk *disk_get (const struct exported *e);
 

@@ -79,10 +79,9 @@ void throttle_set_limit (uint64_t limit);
 /* Count this disk as busy, or no longer: the busy disks share the budget. */
 void throttle_set_busy (struct throttle *t, bool busy);
 
-/* Return the bytes that this disk's windows may hold now, and as many may be
- * read and still resident: half of an
- * equal share of the budget, or LEAST_SHARE if that is more, but at most
- * "most".
+/* Return the bytes that this disk's windows may hold now: half of an equal
+ * share of the budget, or LEAST_SHARE if that is more, but at most "most".  As
+ * many may be read and still resident.
  */
 uint64_t throttle_share (const struct throttle *t);
 
