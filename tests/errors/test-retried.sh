@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Data whose writeback failed is written once more when the last client leaves
-# without a flush, also if the disk was idle before.  Then it leaves no page.
+# without a flush, also if the disk was idle before.  Then it leaves no page.  If
+# that fails, it is written again when the next client leaves, also if somebody
+# has read the file with O_DIRECT at the time: such a read clears the flag of the
+# file that FIEMAP looks at (filemap_check_errors in Linux).
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -42,4 +45,31 @@ for seconds in 0 3; do
   left $seconds || left $seconds || left $seconds ||
     fail "data was lost, after $seconds s"
 done
+
+# The disk refuses the data again, and a client comes back before the server ends.
+late_calls
+touch "$late/direct"
+make_fs ext4 -O ^has_journal
+head -c 16M /dev/zero >"$mnt/disk"
+sync "$mnt/disk"
+drop "$mnt/disk"
+start_and_connect file "$mnt/disk" cache=none
+disk_says a
+ask write 0 4M
+eventually 5 grep -q 'writing back' "$tmp/log" || fail 'no writeback failed'
+ask save "$tmp/model"
+client_stop
+eventually 5 grep -q 'disconnected without flushing' "$tmp/log" ||
+  fail 'the retry has not ended'
+disk_says -
+client_start "$uri"
+ask write 8M 4096
+stop_nbdkit
+if sync "$mnt/disk" 2>/dev/null; then
+  unmount_fs
+  mount_fs ext4
+  cmp -n 4M "$mnt/disk" "$tmp/model" >&2 ||
+    fail 'data was lost, and neither a flush nor fsync has failed'
+fi
+unmount_fs
 disk_down

@@ -85,7 +85,8 @@ evictor_close (struct evictor *ev)
 
   lock_take (&ev->lock);
   closing = ev->runs || ev->low < ev->high ||
-            (ev->map.failed > 0 && !ev->retried);
+            (ev->map.failed > 0 &&
+             ev->retried != errors_now (ev->config.errors));
   closing = closing && thread_use_locked (ev) == 0;
   ev->closing = closing;
   evictor_wake_locked (ev);

@@ -65,13 +65,13 @@ struct evictor {
 
   /* The thread. */
   pthread_t thread;
-  bool has_thread;   /* it must be joined */
-  bool runs;         /* and has not ended */
-  bool stopping;     /* it must end */
-  bool wake_pending; /* it looks for a step before it waits */
-  bool closing;      /* the last client has left, and none came since */
-  bool retried;      /* failed ranges were written once more */
-  unsigned turn;     /* of reads, writes and sweeps; wraps */
+  bool has_thread;     /* it must be joined */
+  bool runs;           /* and has not ended */
+  bool stopping;       /* it must end */
+  bool wake_pending;   /* it looks for a step before it waits */
+  bool closing;        /* the last client has left, and none came since */
+  errors_mark retried; /* when failed pages were last written once more */
+  unsigned turn;       /* of reads, writes and sweeps; wraps */
   pthread_cond_t woken;
   uint64_t requests;    /* begins and ends of requests; shows idle time */
   uint64_t emptied_at;  /* their number when the closed disk was emptied */

@@ -42,45 +42,54 @@ make_dirty (int fd, const struct extent *e)
   return done;
 }
 
-/* Write all dirty pages of the file, and wait for them.  FIEMAP does not use up
- * the kernel's report of an error, as fdatasync(2) would.  Returns true if the
- * pages are known to be written.
+/* Write the ranges, and wait for them.  FIEMAP does not use up the kernel's
+ * report of an error, as fdatasync(2) would.  Returns true if all seem to be
+ * written: a direct read of the file at the same time, by any process, clears
+ * the flag that FIEMAP looks at (filemap_check_errors in Linux 6.18).
  */
 static bool
-write_and_wait (int fd)
+write_and_wait (int fd, const struct extent *ranges, size_t nr)
 {
-  struct fiemap m = { .fm_length = FIEMAP_MAX_OFFSET,
-                      .fm_flags = FIEMAP_FLAG_SYNC };
-
-  if (ioctl (fd, FS_IOC_FIEMAP, &m) == 0)
-    return true;
-  sync_file_range (fd, 0, 0, SYNC_FILE_RANGE_WRITE);
-  return false;
-}
-
-/* Write the ranges.  Returns true if all are known to be on the disk. */
-static bool
-write_once_more (int fd, const struct extent *ranges, size_t nr)
-{
-  const int own = reopen (fd, O_RDWR);
   const uint64_t page = sysconf (_SC_PAGESIZE);
   const off_t size = lseek (fd, 0, SEEK_END);
+  const uint64_t end = (size + page - 1) / page * page;
+  struct fiemap m = { .fm_length = FIEMAP_MAX_OFFSET,
+                      .fm_flags = FIEMAP_FLAG_SYNC };
   bool all = true;
   size_t i;
 
-  if (own == -1)
-    return false;
   for (i = 0; i < nr; i++) {
-    const uint64_t end = (size + page - 1) / page * page;
     struct extent e = ranges[i];
 
     if (e.offset >= end) /* truncated: there is nothing to lose */
       continue;
     if (e.length > end - e.offset)
       e.length = end - e.offset;
-    all = make_dirty (own, &e) && all;
+    all = make_dirty (fd, &e) && all;
   }
-  all = write_and_wait (own) && all;
+  if (ioctl (fd, FS_IOC_FIEMAP, &m) == 0)
+    return all;
+  sync_file_range (fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+  return false;
+}
+
+/* Returns true if all ranges are known to be on the disk.  If FIEMAP was
+ * deceived, a report of this description tells, but that uses it up: then the
+ * ranges are written again, to leave one.
+ */
+static bool
+write_once_more (int fd, const struct extent *ranges, size_t nr)
+{
+  const int own = reopen (fd, O_RDWR);
+  bool all;
+
+  if (own == -1)
+    return false;
+  all = write_and_wait (own, ranges, nr);
+  if (all && pagecache_error (own)) {
+    write_and_wait (own, ranges, nr);
+    all = false;
+  }
   close (own);
   return all;
 }
@@ -94,7 +103,7 @@ retry_locked (struct evictor *ev)
   bool done;
 
   lock_assert (&ev->lock);
-  ev->retried = true;
+  ev->retried = begun;
   ranges = malloc (MOST_RANGES * sizeof *ranges);
   if (ranges == NULL)
     return;

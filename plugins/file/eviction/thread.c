@@ -143,13 +143,14 @@ empty_closed_locked (struct evictor *ev)
 }
 
 /* Return whether failed pages must be written once more before the disk is
- * closed: no flush has failed for the latest error.
+ * closed: no flush has failed for the latest error, and it was recorded since
+ * they were written again.
  */
 static bool
 must_retry_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  return ev->map.failed > 0 && !ev->retried &&
+  return ev->map.failed > 0 && ev->retried != errors_now (ev->config.errors) &&
          errors_unreported (ev->config.errors);
 }
 

@@ -322,7 +322,6 @@ keep_window_locked (struct evictor *ev, unsigned nr)
   unsigned i;
 
   report_window_locked (ev, "kept", w);
-  ev->retried = false;
   for (i = w->dropped.cell; i < w->nr_cells; i++) {
     window_leave (&ev->map, nr, w->cells[i], 0, CELL_PAGES, true);
     cell_put (&ev->map, w->cells[i]);
