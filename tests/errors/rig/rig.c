@@ -87,6 +87,8 @@ waits (const struct held *held)
 
 /* Request i of connection c was answered: promise what waited for it alone.
  * What another connection was told ok of is not promised if this sync failed.
+ * With a disk that loses its cache neither is what this one was told: the cache
+ * may have had the data, and a sync beside this one found it empty.
  */
 static void
 release_held (struct rig *rig, int c, int i, bool ok)
@@ -100,9 +102,10 @@ release_held (struct rig *rig, int c, int i, bool ok)
     for (h = 0; h < conn->nr_held;) {
       struct held *held = &conn->held[h];
       const bool waited = held->others[c] & bit;
+      const bool lost = waited && !ok && (o != c || rig->plan.flushes);
 
       held->others[c] &= ~bit;
-      if (!(waited && !ok && o != c)) {
+      if (!lost) {
         if (waits (held)) {
           h++;
           continue;
