@@ -153,6 +153,13 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
   const errors_mark begun = errors_now (&d->errors);
   size_t i;
 
+  /* A method splits the folios that reach out of its range, and if it cannot,
+   * because a CPU uses one, it drops those that are clean: also pages whose
+   * writeback failed (truncate_inode_partial_folio in Linux 6.18).
+   */
+  if (begun && d->evictor &&
+      evictor_has_newer_beside (d->evictor, offset, count))
+    return NOT_DONE;
   for (i = 0; i < NR_METHODS; i++) {
     const char *name = methods[i].name;
     int err;

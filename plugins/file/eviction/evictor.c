@@ -308,16 +308,39 @@ evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t *length)
   return newer;
 }
 
+/* Whether any page of a range may be newer than the disk. */
+static bool
+has_newer_locked (const struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  uint64_t same = length;
+
+  lock_assert (&ev->lock);
+  return length > 0 &&
+         (page_map_is_newer (&ev->map, offset, &same) || same < length);
+}
+
+bool
+evictor_has_newer_beside (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  const uint64_t cell = cell_size (&ev->map), end = offset + length;
+  bool has;
+
+  lock_take (&ev->lock);
+  has = has_newer_locked (ev, offset - offset % cell, offset % cell) ||
+        has_newer_locked (ev, end, (cell - end % cell) % cell);
+  evictor_unlock (ev);
+  return has;
+}
+
 bool
 evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  uint64_t newer = length;
   const struct cell *c;
   bool has;
 
   lock_take (&ev->lock);
   c = cell_find (&ev->map, offset / cell_size (&ev->map));
-  has = page_map_is_newer (&ev->map, offset, &newer) || newer < length ||
+  has = has_newer_locked (ev, offset, length) ||
         (c && c->listed && offset % cell_size (&ev->map) < c->read_end);
   evictor_unlock (ev);
   return has;

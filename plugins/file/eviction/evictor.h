@@ -122,6 +122,12 @@ void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
  */
 bool evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t *length);
 
+/* Return true if pages beside the range, in a cell of its first or last page,
+ * may be newer than the disk.
+ */
+bool evictor_has_newer_beside (struct evictor *ev, uint64_t offset,
+                               uint64_t length);
+
 /* Return true if pages of the range may be newer than the disk, or were
  * recently read or prefetched and may still be resident.
  */
