@@ -140,6 +140,21 @@ no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
          pagecache_count (&d->pages, d->fd, offset, count) <= 0;
 }
 
+/* Whether the pages before and behind "at" may be in one folio: then both are
+ * resident.  A method splits such a folio, and if it cannot, because a CPU uses
+ * it, it drops all of it if it is clean: also pages whose writeback failed
+ * (truncate_inode_partial_folio in Linux 6.18).
+ */
+static bool
+may_have_folio (const struct disk *d, uint64_t at)
+{
+  const uint64_t unit = d->pages.unit;
+
+  return at >= unit && (d->pages.counts != COUNTS_BY_CACHESTAT ||
+                        (pagecache_count (&d->pages, d->fd, at - unit, unit) &&
+                         pagecache_count (&d->pages, d->fd, at, unit)));
+}
+
 enum result { DONE, NOT_DONE, FAILED };
 
 /* Zero or trim whole pages without writing.  NOT_DONE: no method works here.
@@ -153,12 +168,9 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
   const errors_mark begun = errors_now (&d->errors);
   size_t i;
 
-  /* A method splits the folios that reach out of its range, and if it cannot,
-   * because a CPU uses one, it drops those that are clean: also pages whose
-   * writeback failed (truncate_inode_partial_folio in Linux 6.18).
-   */
   if (begun && d->evictor &&
-      evictor_has_newer_beside (d->evictor, offset, count))
+      evictor_has_newer_beside (d->evictor, offset, count) &&
+      (may_have_folio (d, offset) || may_have_folio (d, offset + count)))
     return NOT_DONE;
   for (i = 0; i < NR_METHODS; i++) {
     const char *name = methods[i].name;

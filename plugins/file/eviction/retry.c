@@ -45,10 +45,12 @@ make_dirty (int fd, const struct extent *e)
 /* Write the ranges, and wait for them.  FIEMAP does not use up the kernel's
  * report of an error, as fdatasync(2) would.  Returns true if all seem to be
  * written: a direct read of the file at the same time, by any process, clears
- * the flag that FIEMAP looks at (filemap_check_errors in Linux 6.18).
+ * the flag that FIEMAP looks at (filemap_check_errors in Linux 6.18).  A page
+ * that is not resident any more is lost.
  */
 static bool
-write_and_wait (int fd, const struct extent *ranges, size_t nr)
+write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
+                size_t nr)
 {
   const uint64_t page = sysconf (_SC_PAGESIZE);
   const off_t size = lseek (fd, 0, SEEK_END);
@@ -65,6 +67,8 @@ write_and_wait (int fd, const struct extent *ranges, size_t nr)
       continue;
     if (e.length > end - e.offset)
       e.length = end - e.offset;
+    all = all &&
+          pagecache_count (pc, fd, e.offset, e.length) == (int64_t) e.length;
     all = make_dirty (fd, &e) && all;
   }
   if (ioctl (fd, FS_IOC_FIEMAP, &m) == 0)
@@ -75,19 +79,21 @@ write_and_wait (int fd, const struct extent *ranges, size_t nr)
 
 /* Returns true if all ranges are known to be on the disk.  If FIEMAP was
  * deceived, a report of this description tells, but that uses it up: then the
- * ranges are written again, to leave one.
+ * ranges are written again, to leave one.  On overlayfs sync_file_range(2) does
+ * not reach the real file.
  */
 static bool
-write_once_more (int fd, const struct extent *ranges, size_t nr)
+write_once_more (const struct pagecache *pc, int fd,
+                 const struct extent *ranges, size_t nr)
 {
   const int own = reopen (fd, O_RDWR);
   bool all;
 
   if (own == -1)
     return false;
-  all = write_and_wait (own, ranges, nr);
-  if (all && pagecache_error (own)) {
-    write_and_wait (own, ranges, nr);
+  all = write_and_wait (pc, own, ranges, nr);
+  if (all && (pc->by_range ? pagecache_error (own) : fdatasync (own))) {
+    write_and_wait (pc, own, ranges, nr);
     all = false;
   }
   close (own);
@@ -109,7 +115,8 @@ retry_locked (struct evictor *ev)
     return;
   nr = page_map_failed (&ev->map, ranges, MOST_RANGES, MOST_RETRIED);
   evictor_unlock (ev);
-  done = nr > 0 && write_once_more (ev->config.fd, ranges, nr);
+  done = nr > 0 &&
+         write_once_more (ev->config.pages, ev->config.fd, ranges, nr);
   errors_settle (ev->config.errors);
   lock_take (&ev->lock);
   /* If a client came back and its writes failed, the ranges must stay.

@@ -143,8 +143,8 @@ empty_closed_locked (struct evictor *ev)
 }
 
 /* Return whether failed pages must be written once more before the disk is
- * closed: no flush has failed for the latest error, and it was recorded since
- * they were written again.
+ * closed: no flush has failed for the latest error, and since they were written
+ * again, another one was recorded, or pages failed.
  */
 static bool
 must_retry_locked (struct evictor *ev)
@@ -164,7 +164,7 @@ close_locked (struct evictor *ev)
   bool gone;
 
   empty_closed_locked (ev);
-  if (ev->closing && must_retry_locked (ev)) {
+  while (ev->closing && must_retry_locked (ev)) {
     retry_locked (ev);
     empty_closed_locked (ev);
   }

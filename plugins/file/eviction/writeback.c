@@ -322,6 +322,7 @@ keep_window_locked (struct evictor *ev, unsigned nr)
   unsigned i;
 
   report_window_locked (ev, "kept", w);
+  ev->retried = 0;
   for (i = w->dropped.cell; i < w->nr_cells; i++) {
     window_leave (&ev->map, nr, w->cells[i], 0, CELL_PAGES, true);
     cell_put (&ev->map, w->cells[i]);
