@@ -1,4 +1,5 @@
-/* Counting: whether more pages are resident than requests explain.
+/* Counting: whether more pages are resident than requests explain, and how many
+ * connections read.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -12,6 +13,36 @@
 #include <nbdkit-plugin.h>
 
 #include "evictor_impl.h"
+
+/* ---- readers ---- */
+
+void
+evictor_count_reader (struct evictor *ev, uint64_t second)
+{
+  lock_take (&ev->lock);
+  if (ev->second != second) {
+    ev->readers_before = ev->second + 1 == second ? ev->readers : 0;
+    ev->readers = 0;
+    ev->second = second;
+  }
+  ev->readers++;
+  evictor_unlock (ev);
+}
+
+unsigned
+evictor_readers_locked (const struct evictor *ev)
+{
+  const uint64_t second = nanoseconds_now () / 1000000000;
+
+  lock_assert (&ev->lock);
+  if (second > ev->second + 1)
+    return 0;
+  return ev->second == second && ev->readers_before > ev->readers
+           ? ev->readers_before
+           : ev->readers;
+}
+
+/* ---- pages ---- */
 
 /* Return the resident bytes of [low, high), or -1.  Releases the lock. */
 static int64_t

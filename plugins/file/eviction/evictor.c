@@ -184,32 +184,6 @@ evictor_reading (struct evictor *ev, int64_t bytes)
   atomic_fetch_add (&ev->reading, bytes);
 }
 
-void
-evictor_count_reader (struct evictor *ev, uint64_t second)
-{
-  lock_take (&ev->lock);
-  if (ev->second != second) {
-    ev->readers_before = ev->second + 1 == second ? ev->readers : 0;
-    ev->readers = 0;
-    ev->second = second;
-  }
-  ev->readers++;
-  evictor_unlock (ev);
-}
-
-unsigned
-evictor_readers_locked (const struct evictor *ev)
-{
-  const uint64_t second = nanoseconds_now () / 1000000000;
-
-  lock_assert (&ev->lock);
-  if (second > ev->second + 1)
-    return 0;
-  return ev->second == second && ev->readers_before > ev->readers
-           ? ev->readers_before
-           : ev->readers;
-}
-
 bool
 evictor_read_begins (struct evictor *ev, uint64_t offset, uint64_t length)
 {
