@@ -15,9 +15,9 @@
 
 #include "evictor_impl.h"
 
-/* The most ranges that are dropped before the lock is taken again.  A writer to
- * one of them waits for all: with 64, one random 4K write in 200 waited (Linux
- * 6.18, ext4).
+/* The most ranges that are dropped before the lock is taken again: those of a
+ * piece of random writes.  A writer to one of them waits for all: with 64, one
+ * random 4K write in 200 waited (Linux 6.18, ext4).
  */
 #define MOST_RUNS 32
 

@@ -70,7 +70,8 @@ struct evictor {
   bool stopping;       /* it must end */
   bool wake_pending;   /* it looks for a step before it waits */
   bool closing;        /* the last client has left, and none came since */
-  errors_mark retried; /* when failed pages were last written once more */
+  errors_mark retried; /* when failed pages were written once more; 0 = not
+                        * all that are failed now */
   unsigned turn;       /* of reads, writes and sweeps; wraps */
   pthread_cond_t woken;
   uint64_t requests;    /* begins and ends of requests; shows idle time */
