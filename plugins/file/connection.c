@@ -22,6 +22,7 @@
 
 #include "connection.h"
 #include "options.h"
+#include "eviction/kernel.h"
 #include "eviction/util.h"
 
 /* All connections.  The lock guards the list. */

@@ -30,6 +30,7 @@
 #include "escape.h"
 #include "exports.h"
 #include "options.h"
+#include "eviction/kernel.h"
 #include "eviction/util.h"
 
 static bool

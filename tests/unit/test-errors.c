@@ -50,6 +50,8 @@ fake_cond_wait (pthread_cond_t *cond, pthread_mutex_t *mutex)
 #define fdatasync fake_fdatasync
 #define pthread_cond_wait fake_cond_wait
 #include "eviction/errors.c"
+#include "eviction/kernel.c"
+#include "eviction/util.c"
 
 /* ---- requests ---- */
 

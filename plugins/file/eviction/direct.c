@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "direct.h"
+#include "kernel.h"
 #include "util.h"
 
 /* The alignment to use if the kernel does not report one. */

@@ -96,7 +96,7 @@ drop_ranges_locked (struct evictor *ev, struct drop *d)
     pagecache_drop (ev->config.fd, d->runs[i].offset, d->runs[i].length);
   lock_take (&ev->lock);
   LIST_REMOVE (d, next);
-  pthread_cond_broadcast (&ev->changed);
+  cond_broadcast (&ev->changed);
 }
 
 /* A drop of pages that another process maps has no effect, but drains the page

@@ -7,9 +7,8 @@
 
 #include <config.h>
 
-#include <unistd.h>
-
 #include "errors.h"
+#include "kernel.h"
 
 #define ERRNO_BITS 16
 #define ERRNO_MASK 0xffff
@@ -20,13 +19,13 @@ errors_init (struct errors *e, int fd, bool per_handle)
   *e = (struct errors){ .fd = fd, .per_handle = per_handle };
   lock_init (&e->lock);
   TAILQ_INIT (&e->calls);
-  pthread_cond_init (&e->call_ended, NULL);
+  cond_init (&e->call_ended);
 }
 
 void
 errors_free (struct errors *e)
 {
-  pthread_cond_destroy (&e->call_ended);
+  cond_destroy (&e->call_ended);
   lock_destroy (&e->lock);
 }
 
@@ -65,7 +64,7 @@ call_ends_locked (struct errors *e, struct errors_call *call, int err)
   if (err)
     e->mark = ((e->mark >> ERRNO_BITS) + 1) << ERRNO_BITS | err;
   if (TAILQ_FIRST (&e->calls) == call) /* which is what flushes wait for */
-    pthread_cond_broadcast (&e->call_ended);
+    cond_broadcast (&e->call_ended);
   TAILQ_REMOVE (&e->calls, call, next);
 }
 
@@ -77,18 +76,6 @@ errors_call_ends (struct errors *e, struct errors_call *call, int err)
   lock_release (&e->lock);
 }
 
-static int
-sync_file (int fd)
-{
-  unsigned tries = 0;
-  int r;
-
-  do
-    r = fdatasync (fd);
-  while (r == -1 && was_interrupted (&tries));
-  return r == -1 ? errno : 0;
-}
-
 int
 errors_sync (struct errors *e, int fd)
 {
@@ -96,7 +83,7 @@ errors_sync (struct errors *e, int fd)
   int err;
 
   errors_call_begins (e, &call);
-  err = sync_file (fd);
+  err = kernel_sync (fd);
   errors_call_ends (e, &call, err);
   return err;
 }
@@ -165,7 +152,7 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   reported = c->reported;
   owed = c->owed;
   lock_release (&e->lock);
-  err = sync_file (e->per_handle ? fd : e->fd);
+  err = kernel_sync (e->per_handle ? fd : e->fd);
   if (err == EINVAL && unchanged)
     err = 0;
   lock_take (&e->lock);

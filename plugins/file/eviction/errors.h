@@ -23,7 +23,6 @@
 #ifndef FILE_ERRORS_H
 #define FILE_ERRORS_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,7 +50,7 @@ struct errors {
   errors_mark reported;     /* the latest that failed a flush */
   TAILQ_HEAD (, errors_call) calls;
   uint64_t nr_calls; /* that have begun */
-  pthread_cond_t call_ended;
+  struct cond call_ended;
 };
 
 /* What a connection knows, guarded by the lock of errors. */

@@ -8,12 +8,12 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "evictor_impl.h"
+#include "kernel.h"
 
 /* to enable: -D file.evict=1 */
 NBDKIT_DLL_PUBLIC int file_debug_evict;
@@ -37,8 +37,8 @@ evictor_new (const struct evictor_config *config)
   }
   ev->config = *config;
   lock_init (&ev->lock);
-  pthread_cond_init (&ev->changed, NULL);
-  pthread_cond_init (&ev->woken, NULL);
+  cond_init (&ev->changed);
+  cond_init (&ev->woken);
   throttle_init (&ev->throttle, config->ring);
   flight_init (&ev->flight);
   ev->witness = -1;
@@ -50,20 +50,20 @@ evictor_new (const struct evictor_config *config)
 void
 evictor_free (struct evictor *ev)
 {
-  if (ev->has_thread && !pthread_equal (ev->thread, pthread_self ())) {
+  if (ev->has_thread && !thread_is_self (ev->thread)) {
     lock_take (&ev->lock);
     ev->stopping = true;
     evictor_wake_locked (ev);
     evictor_unlock (ev);
-    pthread_join (ev->thread, NULL);
+    thread_join (ev->thread);
   }
   page_map_free (&ev->map);
   throttle_free (&ev->throttle);
-  pthread_cond_destroy (&ev->woken);
-  pthread_cond_destroy (&ev->changed);
+  cond_destroy (&ev->woken);
+  cond_destroy (&ev->changed);
   lock_destroy (&ev->lock);
   if (ev->witness >= 0)
-    close (ev->witness);
+    kernel_close (ev->witness);
   free (ev);
 }
 
@@ -110,7 +110,7 @@ evictor_wake_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
   if (!ev->wake_pending)
-    pthread_cond_signal (&ev->woken);
+    cond_signal (&ev->woken);
   ev->wake_pending = true;
 }
 
@@ -153,7 +153,7 @@ look_at_cell_locked (struct evictor *ev, struct cell *c)
     if (!known || resident[i]) /* if in doubt, leave it */
       c->page[i] |= OTHERS;
   c->looked = LOOKED;
-  pthread_cond_broadcast (&ev->changed);
+  cond_broadcast (&ev->changed);
 }
 
 /* Look at the cells of a range, which must exist, before the first request uses
@@ -267,7 +267,7 @@ evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   if (length > MOST_PREFETCH)
     length = MOST_PREFETCH;
-  posix_fadvise (ev->config.fd, offset, length, POSIX_FADV_WILLNEED);
+  kernel_read_ahead (ev->config.fd, offset, length);
   evictor_read (ev, offset, length);
 }
 
@@ -400,7 +400,7 @@ open_witness (struct evictor *ev)
   if (ev->witness == -1)
     ev->witness = fd;
   else if (fd >= 0) /* another request has opened one at the same time */
-    close (fd);
+    kernel_close (fd);
   evictor_unlock (ev);
   atomic_store (&ev->has_witness, true);
 }

@@ -42,7 +42,7 @@ struct evictor {
                              * been recorded before this mark */
 
   LIST_HEAD (drops, drop) drops; /* in progress */
-  pthread_cond_t changed;        /* a drop or a look has ended */
+  struct cond changed;           /* a drop or a look has ended */
   unsigned unmapped;             /* writes in progress that had no memory */
 
   /* What requests and their readahead may have brought in since the disk was
@@ -73,7 +73,7 @@ struct evictor {
   errors_mark retried; /* when failed pages were written once more; 0 = not
                         * all that are failed now */
   unsigned turn;       /* of reads, writes and sweeps; wraps */
-  pthread_cond_t woken;
+  struct cond woken;
   uint64_t requests;    /* begins and ends of requests; shows idle time */
   uint64_t emptied_at;  /* their number when the closed disk was emptied */
   unsigned quiet_ticks; /* ticks without a request */

@@ -13,84 +13,34 @@
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "pagecache.h"
 
 #ifndef NTFS3_SUPER_MAGIC
 #define NTFS3_SUPER_MAGIC 0x7366746e
 #endif
 
-/* Debian 12 has cachestat neither in the C library nor in the headers.  The
- * number is the same on all architectures except alpha.
- */
-#ifndef __NR_cachestat
-#ifdef __alpha__
-#define __NR_cachestat 561
-#else
-#define __NR_cachestat 451
-#endif
-#endif
-
-struct cachestat_range {
-  uint64_t offset;
-  uint64_t length;
-};
-
-struct cachestat_counts { /* in pages */
-  uint64_t cached;
-  uint64_t dirty;
-  uint64_t writeback;
-  uint64_t evicted;
-  uint64_t recently_evicted;
-};
-
-static int
-cachestat (int fd, uint64_t offset, uint64_t length,
-           struct cachestat_counts *counts)
-{
-  struct cachestat_range range = { offset, length };
-
-  return syscall (__NR_cachestat, fd, &range, counts, 0);
-}
-
 /* ---- writeback and dropping ---- */
-
-/* Return the length to pass to the kernel, which refuses a range that ends at
- * 2^63.  A length of 0 means to the end of the file.
- */
-static uint64_t
-up_to_end (uint64_t offset, uint64_t length)
-{
-  return length > INT64_MAX - offset ? 0 : length;
-}
-
-static int
-sync_range (int fd, uint64_t offset, uint64_t length, unsigned flags)
-{
-  length = up_to_end (offset, length);
-  return sync_file_range (fd, offset, length, flags) == -1 ? errno : 0;
-}
 
 int
 pagecache_start (int fd, uint64_t offset, uint64_t length)
 {
-  return sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
+  return kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
 }
 
 uint64_t
 pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                  uint64_t length)
 {
-  struct cachestat_counts counts;
+  struct kernel_counts counts;
 
   if (pc->counts != COUNTS_BY_CACHESTAT ||
-      cachestat (fd, offset, length, &counts) == -1)
+      !kernel_count (fd, offset, length, &counts))
     return length;
-  return counts.dirty * sysconf (_SC_PAGESIZE);
+  return counts.dirty * kernel_page_size ();
 }
 
 int
@@ -99,11 +49,12 @@ pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
 {
   const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                        SYNC_FILE_RANGE_WAIT_AFTER;
-  const int err = sync_range (fd, offset, length, SYNC_FILE_RANGE_WAIT_BEFORE);
+  const int err = kernel_sync_range (fd, offset, length,
+                                     SYNC_FILE_RANGE_WAIT_BEFORE);
   int again = 0;
 
   if (pagecache_dirty (pc, fd, offset, length) > 0)
-    again = sync_range (fd, offset, length, all);
+    again = kernel_sync_range (fd, offset, length, all);
   return err ? err : again;
 }
 
@@ -111,27 +62,26 @@ int
 pagecache_error (int fd)
 {
   const uint64_t nowhere = sizeof (long) == 4
-                             ? (uint64_t) UINT32_MAX * sysconf (_SC_PAGESIZE)
+                             ? (uint64_t) UINT32_MAX * kernel_page_size ()
                              : INT64_MAX & ~INT64_C (0xffffff);
 
-  return sync_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
+  return kernel_sync_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
 }
 
 bool
 pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
                     uint64_t length)
 {
-  struct cachestat_counts counts;
+  struct kernel_counts counts;
 
-  return pc->clean_is_stored && cachestat (fd, offset, length, &counts) == 0 &&
+  return pc->clean_is_stored && kernel_count (fd, offset, length, &counts) &&
          counts.dirty + counts.writeback == 0;
 }
 
 int
 pagecache_drop (int fd, uint64_t offset, uint64_t length)
 {
-  return posix_fadvise (fd, offset, up_to_end (offset, length),
-                        POSIX_FADV_DONTNEED);
+  return kernel_drop (fd, offset, length);
 }
 
 /* ---- mincore ---- */
@@ -139,31 +89,13 @@ pagecache_drop (int fd, uint64_t offset, uint64_t length)
 /* The most pages that one call of mincore(2) examines. */
 #define MINCORE_PAGES 4096
 
-static int
-mincore_piece (int fd, uint64_t offset, uint64_t length,
-               unsigned char resident[MINCORE_PAGES])
-{
-  void *map;
-  int r;
-
-  /* After mlockall(2), as with nbdkit --swap, mmap(2) brings in all pages that
-   * the mapping may access, so it may access none.
-   */
-  map = mmap (NULL, length, PROT_NONE, MAP_SHARED, fd, offset);
-  if (map == MAP_FAILED)
-    return -1;
-  r = mincore (map, length, resident);
-  munmap (map, length);
-  return r;
-}
-
 /* Return the resident bytes of a range, in multiples of the page size, or -1
  * with errno.
  */
 static int64_t
 count_by_mincore (int fd, uint64_t offset, uint64_t length)
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE), end = offset + length;
+  const uint64_t page = kernel_page_size (), end = offset + length;
   unsigned char resident[MINCORE_PAGES];
   uint64_t i, n, pages = 0;
 
@@ -171,7 +103,7 @@ count_by_mincore (int fd, uint64_t offset, uint64_t length)
     n = (end - offset) / page;
     if (n > MINCORE_PAGES)
       n = MINCORE_PAGES;
-    if (mincore_piece (fd, offset, n * page, resident) == -1)
+    if (!kernel_find (fd, offset, n * page, resident))
       return -1;
     for (i = 0; i < n; i++)
       pages += resident[i] & 1;
@@ -211,9 +143,9 @@ pagecache_syncs_handles (uint32_t magic)
  * nothing, and reports no writeback error.
  */
 static bool
-has_sync_file_range (int fd)
+has_range_sync (int fd)
 {
-  return sync_range (fd, 0, 1, 0) == 0;
+  return kernel_sync_range (fd, 0, 1, 0) == 0;
 }
 
 /* Whether mincore(2) reports which pages are resident.  For a file that the
@@ -223,13 +155,12 @@ has_sync_file_range (int fd)
 static bool
 has_mincore (int fd)
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE);
-  const off_t size = lseek (fd, 0, SEEK_END);
+  const uint64_t page = kernel_page_size ();
+  const int64_t size = kernel_size (fd);
   unsigned char resident[MINCORE_PAGES];
 
   return size >= 0 &&
-         mincore_piece (fd, (size + page - 1) / page * page, page, resident) ==
-           0 &&
+         kernel_find (fd, (size + page - 1) / page * page, page, resident) &&
          !(resident[0] & 1);
 }
 
@@ -240,7 +171,7 @@ has_mincore (int fd)
 static uint32_t
 unit_of (int fd, uint32_t magic)
 {
-  const uint32_t page = sysconf (_SC_PAGESIZE);
+  const uint32_t page = kernel_page_size ();
   uint32_t block = 0;
   struct statfs fs;
   int sector;
@@ -256,7 +187,7 @@ unit_of (int fd, uint32_t magic)
 int
 pagecache_probe_drop (int fd)
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE);
+  const uint64_t page = kernel_page_size ();
 
   return pagecache_drop (fd, INT64_MAX / page * page - page, page);
 }
@@ -264,13 +195,13 @@ pagecache_probe_drop (int fd)
 void
 pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 {
-  struct cachestat_counts counts;
+  struct kernel_counts counts;
   bool has_range;
 
   pc->unit = unit_of (fd, magic);
-  has_range = has_sync_file_range (fd);
+  has_range = has_range_sync (fd);
   pc->by_range = waits_by_range (magic) && has_range;
-  if (magic != OVERLAYFS_SUPER_MAGIC && cachestat (fd, 0, 1, &counts) == 0)
+  if (magic != OVERLAYFS_SUPER_MAGIC && kernel_count (fd, 0, 1, &counts))
     pc->counts = COUNTS_BY_CACHESTAT;
   else if (has_mincore (fd))
     pc->counts = COUNTS_BY_MINCORE;
@@ -307,11 +238,11 @@ int64_t
 pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
                  uint64_t length)
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE);
-  struct cachestat_counts counts;
+  const uint64_t page = kernel_page_size ();
+  struct kernel_counts counts;
 
   if (pc->counts == COUNTS_BY_CACHESTAT &&
-      cachestat (fd, offset, length, &counts) == 0)
+      kernel_count (fd, offset, length, &counts))
     return counts.cached * page;
   if (pc->counts == COUNTS_BY_MINCORE && length <= MOST_BY_MINCORE)
     return count_by_mincore (fd, offset, (length + page - 1) / page * page);

@@ -8,39 +8,14 @@
 #include <config.h>
 
 #include <fcntl.h>
-#include <linux/fiemap.h>
-#include <linux/fs.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "evictor_impl.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
+#include "kernel.h"
 
 /* The most bytes that are written once more, and ranges. */
 #define MOST_RETRIED (UINT64_C (256) << 20)
 #define MOST_RANGES 65536
-
-/* Make the pages of a range dirty, with the data that they hold.  For pages
- * beyond the end of the file the call fails, and raises no SIGBUS.
- */
-static bool
-make_dirty (int fd, const struct extent *e)
-{
-  void *map = mmap (NULL, e->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                    e->offset);
-  bool done;
-
-  if (map == MAP_FAILED)
-    return false;
-  done = madvise (map, e->length, MADV_POPULATE_WRITE) == 0;
-  munmap (map, e->length);
-  return done;
-}
 
 /* Write the ranges, and wait for them.  FIEMAP does not use up the kernel's
  * report of an error, as fdatasync(2) would.  Returns true if all seem to be
@@ -52,11 +27,9 @@ static bool
 write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
                 size_t nr)
 {
-  const uint64_t page = sysconf (_SC_PAGESIZE);
-  const off_t size = lseek (fd, 0, SEEK_END);
+  const uint64_t page = kernel_page_size ();
+  const int64_t size = kernel_size (fd);
   const uint64_t end = (size + page - 1) / page * page;
-  struct fiemap m = { .fm_length = FIEMAP_MAX_OFFSET,
-                      .fm_flags = FIEMAP_FLAG_SYNC };
   bool all = true;
   size_t i;
 
@@ -69,11 +42,11 @@ write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
       e.length = end - e.offset;
     all = all &&
           pagecache_count (pc, fd, e.offset, e.length) == (int64_t) e.length;
-    all = make_dirty (fd, &e) && all;
+    all = kernel_make_dirty (fd, e.offset, e.length) && all;
   }
-  if (ioctl (fd, FS_IOC_FIEMAP, &m) == 0)
+  if (kernel_write_all (fd) == 0)
     return all;
-  sync_file_range (fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+  pagecache_start (fd, 0, 0);
   return false;
 }
 
@@ -92,11 +65,11 @@ write_once_more (const struct pagecache *pc, int fd,
   if (own == -1)
     return false;
   all = write_and_wait (pc, own, ranges, nr);
-  if (all && (pc->by_range ? pagecache_error (own) : fdatasync (own))) {
+  if (all && (pc->by_range ? pagecache_error (own) : kernel_sync (own))) {
     write_and_wait (pc, own, ranges, nr);
     all = false;
   }
-  close (own);
+  kernel_close (own);
   return all;
 }
 

@@ -210,7 +210,7 @@ run (void *arg)
   struct evictor *ev = arg;
   bool rests = false;
 
-  pthread_setname_np (pthread_self (), "evictor");
+  thread_set_name ("evictor");
   lock_take (&ev->lock);
   while (!rests && !ev->stopping) {
     ev->wake_pending = false;
@@ -245,7 +245,7 @@ thread_use_locked (struct evictor *ev)
   if (ev->runs)
     return 0;
   if (ev->has_thread) /* it has ended, so this does not block */
-    pthread_join (ev->thread, NULL);
+    thread_join (ev->thread);
   err = thread_start (&ev->thread, run, ev);
   ev->has_thread = ev->runs = err == 0;
   return err;

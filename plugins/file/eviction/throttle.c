@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "throttle.h"
@@ -82,7 +81,7 @@ throttle_free (struct throttle *t)
 
   while ((w = STAILQ_FIRST (&t->unused))) {
     STAILQ_REMOVE_HEAD (&t->unused, next);
-    sem_destroy (&w->granted);
+    semaphore_destroy (&w->granted);
     free (w);
   }
   throttle_set_busy (t, false);
@@ -143,13 +142,12 @@ throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes)
     w = calloc (1, sizeof *w);
     if (w == NULL)
       return false;
-    sem_init (&w->granted, 0, 0);
+    semaphore_init (&w->granted);
   }
   w->bytes = bytes;
   STAILQ_INSERT_TAIL (&t->waiting, w, next);
   throttle_unlock (t, lock);
-  while (sem_wait (&w->granted) == -1) /* EINTR */
-    ;
+  semaphore_wait (&w->granted);
   lock_take (lock);
   STAILQ_INSERT_HEAD (&t->unused, w, next);
   return true;
@@ -201,7 +199,7 @@ throttle_unlock (struct throttle *t, struct lock *lock)
   lock_release (lock);
   while ((w = STAILQ_FIRST (&granted))) {
     STAILQ_REMOVE_HEAD (&granted, next);
-    sem_post (&w->granted);
+    semaphore_post (&w->granted);
   }
 }
 
@@ -246,7 +244,6 @@ throttle_begin_at (struct throttle *t, uint64_t bytes, uint64_t now)
 bool
 throttle_pace (struct throttle *t, struct lock *lock, uint64_t bytes)
 {
-  struct timespec until;
   uint64_t now, at;
 
   lock_assert (lock);
@@ -256,9 +253,8 @@ throttle_pace (struct throttle *t, struct lock *lock, uint64_t bytes)
   at = throttle_begin_at (t, bytes, now);
   if (at == now)
     return false;
-  until = (struct timespec){ at / 1000000000, at % 1000000000 };
   throttle_unlock (t, lock);
-  clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+  sleep_until (at);
   lock_take (lock);
   return true;
 }

@@ -22,7 +22,6 @@
 #ifndef FILE_THROTTLE_H
 #define FILE_THROTTLE_H
 
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,11 +36,11 @@
 #define LEAST_SHARE (2 * LEAST_WINDOW)
 
 /* A waiting writer.  It is used again, and not freed before the throttle is:
- * sem_post(3) may still touch the semaphore after the writer resumes.
+ * semaphore_post may still touch the semaphore after the writer resumes.
  */
 struct waiting_writer {
   STAILQ_ENTRY (waiting_writer) next; /* guarded by the lock of the evictor */
-  sem_t granted;
+  struct semaphore granted;
   uint64_t bytes;
 };
 

@@ -1,4 +1,4 @@
-/* What all files share: reopening a file, and starting a thread.
+/* What all files share of the world outside the plugin, except files.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -6,30 +6,158 @@
 
 #include <config.h>
 
-#include <fcntl.h>
+#include <assert.h>
 #include <signal.h>
-#include <string.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "util.h"
 
-int
-reopen (int fd, int flags)
-{
-  static const char directory[] = "/proc/self/fd/";
-  char path[sizeof directory + 3 * sizeof fd];
-  char *p = path + sizeof path;
+/* ---- locks and waiting ---- */
 
-  /* Not snprintf: its stack would cost the thread of each connection one more
-   * page, which doubles the memory of an idle connection (4.1 KiB).
-   */
-  *--p = '\0';
-  do
-    *--p = '0' + fd % 10;
-  while ((fd /= 10) > 0);
-  p -= sizeof directory - 1;
-  memcpy (p, directory, sizeof directory - 1);
-  return open (p, flags | O_CLOEXEC | O_NOCTTY);
+void
+lock_init (struct lock *l)
+{
+  pthread_mutex_init (&l->mutex, NULL);
+  atomic_init (&l->holder, 0);
 }
+
+void
+lock_destroy (struct lock *l)
+{
+  pthread_mutex_destroy (&l->mutex);
+}
+
+static void
+set_holder (struct lock *l, pthread_t holder)
+{
+  atomic_store_explicit (&l->holder, holder, memory_order_relaxed);
+}
+
+void
+lock_take (struct lock *l)
+{
+  pthread_mutex_lock (&l->mutex);
+  set_holder (l, pthread_self ());
+}
+
+void
+lock_assert (const struct lock *l)
+{
+  assert (atomic_load_explicit (&l->holder, memory_order_relaxed) ==
+          pthread_self ());
+}
+
+void
+lock_release (struct lock *l)
+{
+  lock_assert (l);
+  set_holder (l, 0);
+  pthread_mutex_unlock (&l->mutex);
+}
+
+void
+cond_init (struct cond *c)
+{
+  pthread_condattr_t attr;
+
+  pthread_condattr_init (&attr);
+  pthread_condattr_setclock (&attr, CLOCK_MONOTONIC);
+  pthread_cond_init (&c->cond, &attr);
+  pthread_condattr_destroy (&attr);
+}
+
+void
+cond_destroy (struct cond *c)
+{
+  pthread_cond_destroy (&c->cond);
+}
+
+void
+cond_signal (struct cond *c)
+{
+  pthread_cond_signal (&c->cond);
+}
+
+void
+cond_broadcast (struct cond *c)
+{
+  pthread_cond_broadcast (&c->cond);
+}
+
+void
+lock_wait (struct lock *l, struct cond *c)
+{
+  lock_assert (l);
+  set_holder (l, 0);
+  pthread_cond_wait (&c->cond, &l->mutex);
+  set_holder (l, pthread_self ());
+}
+
+static struct timespec
+timespec_of (uint64_t ns)
+{
+  return (struct timespec){ ns / 1000000000, ns % 1000000000 };
+}
+
+void
+lock_wait_ms (struct lock *l, struct cond *c, unsigned ms)
+{
+  const struct timespec t = timespec_of (nanoseconds_now () +
+                                         ms * UINT64_C (1000000));
+
+  lock_assert (l);
+  set_holder (l, 0);
+  pthread_cond_timedwait (&c->cond, &l->mutex, &t);
+  set_holder (l, pthread_self ());
+}
+
+void
+semaphore_init (struct semaphore *s)
+{
+  sem_init (&s->sem, 0, 0);
+}
+
+void
+semaphore_destroy (struct semaphore *s)
+{
+  sem_destroy (&s->sem);
+}
+
+void
+semaphore_post (struct semaphore *s)
+{
+  sem_post (&s->sem);
+}
+
+void
+semaphore_wait (struct semaphore *s)
+{
+  while (sem_wait (&s->sem) == -1) /* EINTR */
+    ;
+}
+
+/* ---- the clock ---- */
+
+uint64_t
+nanoseconds_now (void)
+{
+  struct timespec t;
+
+  clock_gettime (CLOCK_MONOTONIC, &t);
+  return t.tv_sec * UINT64_C (1000000000) + t.tv_nsec;
+}
+
+void
+sleep_until (uint64_t at)
+{
+  const struct timespec t = timespec_of (at);
+
+  while (clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+    ;
+}
+
+/* ---- threads ---- */
 
 /* Enough for a thread without deep calls, printf included. */
 #define STACK_SIZE (128 * 1024)
@@ -49,4 +177,22 @@ thread_start (pthread_t *thread, void *(*run) (void *), void *arg)
   pthread_attr_destroy (&attr);
   pthread_sigmask (SIG_SETMASK, &old, NULL);
   return err;
+}
+
+void
+thread_join (pthread_t thread)
+{
+  pthread_join (thread, NULL);
+}
+
+void
+thread_set_name (const char *name)
+{
+  pthread_setname_np (pthread_self (), name);
+}
+
+bool
+thread_is_self (pthread_t thread)
+{
+  return pthread_equal (thread, pthread_self ());
 }

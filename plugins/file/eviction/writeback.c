@@ -12,7 +12,6 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -339,7 +338,7 @@ free_window_locked (struct evictor *ev, struct window *w)
   return_credit_locked (ev, w, w->held);
   page_map_free_oldest (&ev->map);
   throttle_set_window (&ev->throttle, true);
-  pthread_cond_broadcast (&ev->changed);
+  cond_broadcast (&ev->changed);
 }
 
 /* Before a window is dropped: another call may have used up the kernel's report

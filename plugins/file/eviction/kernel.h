@@ -1,0 +1,87 @@
+/* The kernel calls that the engine makes on a file: one function for each,
+ * which makes the call and returns what it returned.  Which of them work on a
+ * file, and what follows from their answers, is in pagecache.h.
+ *
+ * tests/sim implements this header a second time, as a model of the kernel.
+ *
+ * Offsets and lengths are bytes; a length of 0 means to the end of the file.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef FILE_KERNEL_H
+#define FILE_KERNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Return the size of a page, in bytes. */
+uint64_t kernel_page_size (void);
+
+/* Return the size of the file or device in bytes, or -1 with errno. */
+int64_t kernel_size (int fd);
+
+/* ---- writeback ---- */
+
+/* sync_file_range(2).  Returns 0 or an errno value. */
+int kernel_sync_range (int fd, uint64_t offset, uint64_t length,
+                       unsigned flags);
+
+/* fdatasync(2), repeated if it is interrupted.  Returns 0 or an errno value.
+ * Blocks until all pages of the file are on the disk.
+ */
+int kernel_sync (int fd);
+
+/* Make the pages of a range dirty, with the data that they hold: a page that is
+ * not resident is read in first (MADV_POPULATE_WRITE, Linux 5.14).  For pages
+ * beyond the end of the file the call fails, and raises no SIGBUS.
+ */
+bool kernel_make_dirty (int fd, uint64_t offset, uint64_t length);
+
+/* Write all dirty pages of the file, and wait for them, without using up the
+ * kernel's report of an error (FIEMAP_FLAG_SYNC).  Returns 0 or an errno value:
+ * an error that the file's AS_EIO flag shows, which a direct read by any
+ * process clears (filemap_check_errors in Linux 6.18).
+ */
+int kernel_write_all (int fd);
+
+/* ---- the page cache ---- */
+
+/* POSIX_FADV_DONTNEED and POSIX_FADV_WILLNEED.  Return 0 or an errno value. */
+int kernel_drop (int fd, uint64_t offset, uint64_t length);
+int kernel_read_ahead (int fd, uint64_t offset, uint64_t length);
+
+struct kernel_counts { /* in pages, as cachestat(2) has them */
+  uint64_t cached;
+  uint64_t dirty;
+  uint64_t writeback;
+  uint64_t evicted;
+  uint64_t recently_evicted;
+};
+
+/* cachestat(2), Linux 6.5.  Returns false with errno. */
+bool kernel_count (int fd, uint64_t offset, uint64_t length,
+                   struct kernel_counts *counts);
+
+/* mincore(2) on a range of whole pages; sets a byte for each page, as mincore
+ * does.  Returns false with errno.
+ */
+bool kernel_find (int fd, uint64_t offset, uint64_t length,
+                  unsigned char resident[]);
+
+/* ---- descriptors ---- */
+
+/* Open the file behind "fd" once more, through /proc/self/fd.  "flags" are
+ * those of open(2); O_CLOEXEC and O_NOCTTY are added.  Nothing else shares the
+ * new description.  Returns the descriptor, which the caller owns, or -1 with
+ * the errno of open(2): ENOENT if /proc is not mounted.
+ *
+ * If "fd" is a regular file or block device, the call blocks only on a lease of
+ * another process.
+ */
+int reopen (int fd, int flags);
+
+void kernel_close (int fd);
+
+#endif /* FILE_KERNEL_H */
