@@ -36,10 +36,8 @@ struct evictor {
 
   struct page_map map;
   struct throttle throttle;
-  struct flight flight;     /* used by the thread alone, as are these: */
-  errors_mark failed_at;    /* when a call of the evictor failed last */
-  errors_mark settle_until; /* an error that the witness has reported has not
-                             * been recorded before this mark */
+  struct flight flight;  /* used by the thread alone, as are these: */
+  errors_mark failed_at; /* when a call of the evictor failed last */
 
   LIST_HEAD (drops, drop) drops; /* in progress */
   struct cond changed;           /* a drop or a look has ended */

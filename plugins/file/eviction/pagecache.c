@@ -31,18 +31,33 @@ pagecache_start (int fd, uint64_t offset, uint64_t length)
   return kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
 }
 
-uint64_t
-pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
-                 uint64_t length)
+/* Return the dirty pages of a range, and with "all" those under writeback, in
+ * bytes; "length" if the number is not known.
+ */
+static uint64_t
+count_unwritten (const struct pagecache *pc, int fd, uint64_t offset,
+                 uint64_t length, bool all)
 {
   struct kernel_counts counts;
 
   if (pc->counts != COUNTS_BY_CACHESTAT ||
       !kernel_count (fd, offset, length, &counts))
     return length;
-  return counts.dirty * kernel_page_size ();
+  return (counts.dirty + (all ? counts.writeback : 0)) * kernel_page_size ();
 }
 
+uint64_t
+pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
+                 uint64_t length)
+{
+  return count_unwritten (pc, fd, offset, length, false);
+}
+
+/* Another process, or the kernel, may start the writeback of a page that was
+ * still dirty after the first call.  So pages under writeback are waited for,
+ * too.  If that writeback also ends before the count, and fails, neither call
+ * reports it: the caller asks pagecache_error before it trusts the pages.
+ */
 int
 pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
                 uint64_t length)
@@ -53,7 +68,7 @@ pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
                                      SYNC_FILE_RANGE_WAIT_BEFORE);
   int again = 0;
 
-  if (pagecache_dirty (pc, fd, offset, length) > 0)
+  if (count_unwritten (pc, fd, offset, length, true) > 0)
     again = kernel_sync_range (fd, offset, length, all);
   return err ? err : again;
 }

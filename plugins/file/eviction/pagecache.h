@@ -82,10 +82,11 @@ uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
 
 /* Wait for the writeback of a range, and write pages that are still dirty:
  * pagecache_start skips a page that is under writeback when it is written
- * again. If cachestat counts no dirty page, nothing is started, which would
- * cost a tenth of the speed of random 4K writes (Linux 6.18, ext4). Needs
- * by_range.  Blocks on the disk.  Returns 0 or an errno value.  The error may
- * be of any page in the file, and is reported once on each description.
+ * again.  If cachestat counts no page that is dirty or under writeback, the
+ * second call is left out.  Needs by_range.  Blocks on the disk.  Returns 0 or
+ * an errno value.  The error may be of any page in the file, and is reported
+ * once on each description.  After the last wait, pagecache_error must be asked
+ * as well.
  */
 int pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
                     uint64_t length);

@@ -137,6 +137,23 @@ call_for_each (struct evictor *ev, const struct extent *e, unsigned nr,
   return err;
 }
 
+/* Record an error that the disk's description has not reported yet.  Returns 0
+ * or an errno value.
+ */
+static int
+look_for_error (struct evictor *ev)
+{
+  struct errors_call in_progress;
+  int err;
+
+  errors_call_begins (ev->config.errors, &in_progress);
+  err = pagecache_error (ev->config.fd);
+  errors_call_ends (ev->config.errors, &in_progress, err);
+  if (err)
+    report_error (ev, err, NULL);
+  return err;
+}
+
 /* ---- starting ---- */
 
 /* The error of a start means lost data, unless the call could not do its work:
@@ -257,12 +274,13 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
 /* Return true if it is certain that no page of the file has to be written: then
  * it needs no sync.  An error that was recorded since the oldest window began
  * is not of its pages: a flush failed, for example because the file system has
- * no fsync.
+ * no fsync.  That needs flushes that use up no report of the disk's
+ * description.
  */
 static bool
 is_clean (const struct evictor *ev, errors_mark since)
 {
-  return ev->failed_at <= since &&
+  return ev->config.errors->per_handle && ev->failed_at <= since &&
          (ev->witness >= 0 || since == errors_now (ev->config.errors)) &&
          pagecache_is_clean (ev->config.pages, ev->config.fd, 0, 0);
 }
@@ -280,7 +298,6 @@ sync_windows_locked (struct evictor *ev, struct window *oldest)
 {
   const errors_mark since = oldest->since;
   uint64_t n, end = ev->map.head;
-  struct errors_call call;
   bool clean;
   int err;
 
@@ -290,15 +307,13 @@ sync_windows_locked (struct evictor *ev, struct window *oldest)
     end++;
   evictor_unlock (ev);
   clean = is_clean (ev, since);
-  if (clean) {
-    errors_call_begins (ev->config.errors, &call);
-    err = pagecache_error (ev->config.fd);
-    errors_call_ends (ev->config.errors, &call, err);
-  }
-  else
+  if (clean)
+    err = look_for_error (ev);
+  else {
     err = errors_sync (ev->config.errors, ev->config.fd);
-  if (err)
-    report_error (ev, err, NULL);
+    if (err)
+      report_error (ev, err, NULL);
+  }
   lock_take (&ev->lock);
   for (n = ev->map.head; n < end && err == 0 && !clean; n++) {
     struct window *w = &ev->map.window[window_nr (&ev->map, n)];
@@ -341,26 +356,29 @@ free_window_locked (struct evictor *ev, struct window *w)
   cond_broadcast (&ev->changed);
 }
 
-/* Before a window is dropped: another call may have used up the kernel's report
- * of its error, and not yet have recorded it.  The witness is a description
- * that is used for nothing else: if it reports no error, there is none.  After
- * it has reported one, which it does once, and where it cannot know of errors
- * because ranges cannot be waited for, wait for the calls in progress, which
- * have little left to do after a sync.  Releases the lock.
+/* Before pages are dropped, find out whether all errors are recorded.  Another
+ * call may have used up the kernel's report of one, and not yet have recorded
+ * it; or a page was written by another process after the wait, and failed.  The
+ * witness is a description that is used for nothing else: if it reports no
+ * error, there is none.  After a report, and without a witness, ask the disk's
+ * description as well, and wait for the calls in progress: whichever call used
+ * the report up has recorded it then.  Those calls have little left to do after
+ * a sync.  Releases the lock.
  */
 static void
 settle_locked (struct evictor *ev)
 {
+  const bool by_range = ev->config.pages->by_range;
   const int witness = ev->witness;
-  struct errors *errors = ev->config.errors;
 
   lock_assert (&ev->lock);
   evictor_unlock (ev);
-  if (ev->config.pages->by_range && witness >= 0 && pagecache_error (witness))
-    ev->settle_until = errors_now (errors) + 1;
-  if (!ev->config.pages->by_range || witness == -1 ||
-      errors_now (errors) < ev->settle_until)
-    errors_settle (errors);
+  if (!by_range)
+    errors_settle (ev->config.errors);
+  else if (witness < 0 || pagecache_error (witness)) {
+    look_for_error (ev);
+    errors_settle (ev->config.errors);
+  }
   lock_take (&ev->lock);
 }
 
