@@ -81,17 +81,18 @@ evictor_start (struct evictor *ev)
 bool
 evictor_close (struct evictor *ev)
 {
-  bool closing;
+  bool busy;
 
   lock_take (&ev->lock);
-  closing = ev->runs || ev->low < ev->high ||
-            (ev->map.failed > 0 &&
-             ev->retried != errors_now (ev->config.errors));
-  closing = closing && thread_use_locked (ev) == 0;
-  ev->closing = closing;
+  busy = ev->runs || ev->low < ev->high ||
+         (ev->map.failed > 0 &&
+          ev->retried != errors_now (ev->config.errors));
+  busy = busy && thread_use_locked (ev) == 0;
+  if (busy)
+    ev->closed_at = ev->requests;
   evictor_wake_locked (ev);
   evictor_unlock (ev);
-  return closing;
+  return busy;
 }
 
 bool
@@ -100,7 +101,7 @@ evictor_is_emptied (struct evictor *ev)
   bool emptied;
 
   lock_take (&ev->lock);
-  emptied = ev->closing && ev->requests == ev->emptied_at;
+  emptied = ev->emptied_at == ev->requests;
   evictor_unlock (ev);
   return emptied;
 }

@@ -67,13 +67,16 @@ struct evictor {
   bool runs;           /* and has not ended */
   bool stopping;       /* it must end */
   bool wake_pending;   /* it looks for a step before it waits */
-  bool closing;        /* the last client has left, and none came since */
   errors_mark retried; /* when failed pages were written once more; 0 = not
                         * all that are failed now */
   unsigned turn;       /* of reads, writes and sweeps; wraps */
   struct cond woken;
-  uint64_t requests;    /* begins and ends of requests; shows idle time */
-  uint64_t emptied_at;  /* their number when the closed disk was emptied */
+
+  /* Begins and ends of requests, and closes.  If this is the number after the
+   * last close, the disk is closed; if it was emptied at this number, it is as
+   * empty as then.
+   */
+  uint64_t requests, closed_at, emptied_at;
   unsigned quiet_ticks; /* ticks without a request */
   unsigned empty_at;    /* quiet ticks at which to empty the disk */
   unsigned attempts;    /* to empty the idle disk; some pages stayed */

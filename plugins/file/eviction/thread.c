@@ -154,31 +154,38 @@ must_retry_locked (struct evictor *ev)
          errors_unreported (ev->config.errors);
 }
 
-/* Empty the disk and release it.  Returns true if it is gone.  Releases the
- * lock.
+/* Whether the last client has left, and no request has come since. */
+static bool
+is_closed_locked (const struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return ev->closed_at == ev->requests;
+}
+
+/* Empty the closed disk and release it.  Returns true if it is gone.  Whatever
+ * comes in the meantime, a request or one more close, changes the number of
+ * requests: then the disk is not empty.  Releases the lock.
  */
 static bool
 close_locked (struct evictor *ev)
 {
-  uint64_t emptied_at;
-  bool gone;
+  const uint64_t closed_at = ev->closed_at;
 
   empty_closed_locked (ev);
-  while (ev->closing && must_retry_locked (ev)) {
+  while (ev->requests == closed_at && must_retry_locked (ev)) {
     retry_locked (ev);
     empty_closed_locked (ev);
   }
-  if (!ev->closing) /* a request has arrived */
+  if (ev->requests != closed_at)
     return false;
   throttle_set_busy (&ev->throttle, false);
-  emptied_at = ev->emptied_at = ev->requests;
+  ev->emptied_at = closed_at;
   evictor_unlock (ev);
-  gone = ev->config.release (ev->config.disk);
-  if (gone)
+  if (ev->config.release (ev->config.disk))
     return true;
   lock_take (&ev->lock);
-  if (ev->requests == emptied_at) /* a client is back, or the disk is kept */
-    ev->closing = false;
+  if (ev->requests == closed_at) /* a client is back, or the disk is kept */
+    ev->closed_at = 0;
   return false;
 }
 
@@ -216,7 +223,7 @@ run (void *arg)
     ev->wake_pending = false;
     if (step_locked (ev))
       continue;
-    if (ev->closing) {
+    if (is_closed_locked (ev)) {
       if (close_locked (ev))
         return NULL;
     }
@@ -240,7 +247,6 @@ thread_use_locked (struct evictor *ev)
   ev->quiet_ticks = 0;
   ev->empty_at = QUIET_TICKS;
   ev->attempts = 0;
-  ev->closing = false;
   throttle_set_busy (&ev->throttle, true);
   if (ev->runs)
     return 0;
