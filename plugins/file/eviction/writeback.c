@@ -250,11 +250,8 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
   uint64_t landed;
   struct piece p;
 
-  if (!next_piece (&ev->map, nr, &w->waited, &p)) {
-    flight_forgets (&ev->flight, w->in_flight);
-    w->in_flight = 0;
+  if (!next_piece (&ev->map, nr, &w->waited, &p))
     return;
-  }
   count_runs (w, &p);
   evictor_unlock (ev);
   call_for_each (ev, p.runs, p.nr, pagecache_wait);
@@ -343,13 +340,17 @@ keep_window_locked (struct evictor *ev, unsigned nr)
   }
 }
 
-/* Free the oldest window, whose pages have left it. */
+/* Free the oldest window, whose pages have left it.  Pages that were written
+ * again while they were in flight have left it without a wait, so some bytes
+ * may still count as in flight.
+ */
 static void
 free_window_locked (struct evictor *ev, struct window *w)
 {
   counters_add (ev->config.counters, STATS_WINDOWS, 1);
   counters_add (ev->config.counters, STATS_WINDOW_REQUESTS, w->requests);
   counters_add (ev->config.counters, STATS_WINDOW_EXTENTS, w->extents);
+  flight_forgets (&ev->flight, w->in_flight);
   return_credit_locked (ev, w, w->held);
   page_map_free_oldest (&ev->map);
   throttle_set_window (&ev->throttle, true);
