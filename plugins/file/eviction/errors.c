@@ -9,6 +9,7 @@
 
 #include "errors.h"
 #include "kernel.h"
+#include "pagecache.h"
 
 #define ERRNO_BITS 16
 #define ERRNO_MASK 0xffff
@@ -125,49 +126,65 @@ void
 errors_change_ends (struct errors *e, struct errors_client *c,
                     errors_mark begun)
 {
-  atomic_fetch_add (&c->ended, 1);
+  const uint64_t nr = atomic_fetch_add (&c->ended, 1) + 1;
+
   if (errors_now (e) == begun)
     return;
   lock_take (&e->lock);
-  c->owed++;
+  if (c->suspect < nr)
+    c->suspect = nr;
   lock_release (&e->lock);
 }
 
+/* Where a flush syncs the connection's own description, the kernel reports each
+ * error to each of them.  Return whether the flush of a connection that has
+ * reported errors up to "reported" must record the error of its sync: the
+ * disk's description reports it, too, so no call has recorded it; or no error
+ * is recorded that this could be.
+ */
+static bool
+is_new_error (struct errors *e, errors_mark reported)
+{
+  return !e->per_handle || pagecache_error (e->fd) ||
+         errors_now (e) <= reported;
+}
+
 /* Several flushes of a connection may be in progress.  All cover the changes
- * that ended before they began, so each compares with what was reported when it
- * began, and all fail for an error.  The error may be of a change that ended
- * during the flush, which did not cover it: then one more flush fails.
+ * that ended before they began, so each compares with what was known when it
+ * began, and all fail for an error.  An error that was recorded since then may
+ * be of a change that ended during the flush, which did not cover it.
  */
 int
 errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
 {
-  const unsigned ended = atomic_load (&c->ended);
+  const uint64_t ended = atomic_load (&c->ended);
   struct errors_call call;
-  errors_mark reported;
-  unsigned owed;
+  errors_mark begun, reported;
+  bool suspect, is_new;
   int err;
 
   errors_call_begins (e, &call);
   lock_take (&e->lock);
+  begun = e->mark;
   reported = c->reported;
-  owed = c->owed;
+  suspect = c->suspect > c->covered;
   lock_release (&e->lock);
   err = kernel_sync (e->per_handle ? fd : e->fd);
   if (err == EINVAL && unchanged)
     err = 0;
+  is_new = err && is_new_error (e, reported);
   lock_take (&e->lock);
-  call_ends_locked (e, &call, err);
-  if (err == 0)
+  call_ends_locked (e, &call, is_new ? err : 0);
+  if (err == 0 && e->mark <= reported && !suspect)
     wait_for_calls_locked (e);
-  if (err == 0 && e->mark > reported)
-    err = e->mark & ERRNO_MASK;
-  if (err && atomic_load (&c->ended) != ended)
-    c->owed++;
-  else if (err == 0 && owed != c->paid)
+  if (err == 0 && (e->mark > reported || suspect))
     err = e->mark & ERRNO_MASK;
   if (err) {
-    c->paid = owed;
     e->reported = c->reported = e->mark;
+    if (c->covered < ended)
+      c->covered = ended;
+    if (e->mark != begun)
+      c->suspect = atomic_load (&c->ended);
   }
   lock_release (&e->lock);
   return err;

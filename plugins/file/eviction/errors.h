@@ -53,12 +53,16 @@ struct errors {
   struct cond call_ended;
 };
 
-/* What a connection knows, guarded by the lock of errors. */
+/* What a connection knows, guarded by the lock of errors.  Its changes are
+ * numbered 1, 2, ... as they end.
+ */
 struct errors_client {
   errors_mark reported; /* its flushes have failed for errors up to this one */
-  _Atomic unsigned ended; /* changes of this connection that have ended */
-  unsigned owed;          /* failures of one more flush, for such changes */
-  unsigned paid;          /* of these, when a flush last failed */
+  _Atomic uint64_t ended; /* changes that have ended */
+  uint64_t suspect;       /* the latest change that may have failed with an
+                           * error that a flush has reported before */
+  uint64_t covered;       /* changes that ended before the latest flush that
+                           * failed: if "suspect" is later, one more fails */
 };
 
 /* Begin without errors.  "fd" belongs to the caller, and outlives the record.
