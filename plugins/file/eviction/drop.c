@@ -384,6 +384,21 @@ sweep_cell (const struct evictor *ev, struct drop *d, uint64_t offset,
   return nr * size + page * ev->map.page_size;
 }
 
+void
+drop_rest_locked (struct evictor *ev, const struct extent *e)
+{
+  const uint64_t end = e->offset + e->length;
+  struct drop d = { .nr = 0 };
+  uint64_t at = e->offset;
+
+  lock_assert (&ev->lock);
+  if (ev->unmapped > 0) /* a sweep will find them */
+    return;
+  while (at < end && !is_full (&d))
+    at = sweep_cell (ev, &d, at, end, true);
+  drop_ranges_locked (ev, &d);
+}
+
 bool
 drop_sweep_locked (struct evictor *ev, bool all)
 {

@@ -85,8 +85,7 @@ evictor_close (struct evictor *ev)
 
   lock_take (&ev->lock);
   busy = ev->runs || ev->low < ev->high ||
-         (ev->map.failed > 0 &&
-          ev->retried != errors_now (ev->config.errors));
+         (ev->map.failed > 0 && ev->retried != errors_now (ev->config.errors));
   busy = busy && thread_use_locked (ev) == 0;
   if (busy)
     ev->closed_at = ev->requests;
@@ -115,12 +114,9 @@ evictor_wake_locked (struct evictor *ev)
   ev->wake_pending = true;
 }
 
-/* Requests have touched [offset, offset+length), and the kernel may read ahead
- * "ahead" bytes.
- */
-static void
-touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
-              uint64_t ahead)
+void
+evictor_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
+                      uint64_t ahead)
 {
   const uint64_t cell = cell_size (&ev->map);
   const uint64_t end = (offset + length + ahead + cell - 1) / cell * cell;
@@ -234,7 +230,7 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   lock_take (&ev->lock);
   thread_use_locked (ev);
-  touch_locked (ev, offset, length, 2 * ev->config.read_ahead);
+  evictor_touch_locked (ev, offset, length, 2 * ev->config.read_ahead);
   list_cells_locked (ev, offset, length);
   if (drop_reads_due_locked (ev, 2))
     drop_reads_locked (ev, false);
@@ -251,7 +247,7 @@ evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
     return;
   lock_take (&ev->lock);
   thread_use_locked (ev);
-  touch_locked (ev, offset, length, 0);
+  evictor_touch_locked (ev, offset, length, 0);
   if (count_soon)
     ev->to_count = 0;
   evictor_wake_locked (ev);
@@ -426,7 +422,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   while (drop_is_in_progress_locked (ev, offset, length) ||
          (added && !page_map_has_room (&ev->map)))
     lock_wait (&ev->lock, &ev->changed);
-  touch_locked (ev, offset, length, 0);
+  evictor_touch_locked (ev, offset, length, 0);
   if (added && !add_locked (ev, w)) {
     throttle_return (&ev->throttle, w->credit);
     added = false;

@@ -38,6 +38,9 @@ struct evictor {
   struct throttle throttle;
   struct flight flight;  /* used by the thread alone, as are these: */
   errors_mark failed_at; /* when a call of the evictor failed last */
+  unsigned nr_errors;    /* that calls of the evictor have reported */
+  unsigned next_logged;  /* the log has the error of this number next */
+  bool gave_up;          /* see retry_has_given_up_locked */
 
   LIST_HEAD (drops, drop) drops; /* in progress */
   struct cond changed;           /* a drop or a look has ended */
@@ -92,6 +95,12 @@ evictor_unlock (struct evictor *ev)
 /* Wake the thread: there may be a step to take. */
 void evictor_wake_locked (struct evictor *ev);
 
+/* Requests have touched [offset, offset+length), and the kernel may read ahead
+ * "ahead" bytes: the whole cells are in [low, high) now.
+ */
+void evictor_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
+                           uint64_t ahead);
+
 /* Size of a window at present, in bytes. */
 uint64_t evictor_window_size (const struct evictor *ev);
 
@@ -131,6 +140,20 @@ bool writeback_finish_locked (struct evictor *ev);
  */
 void retry_locked (struct evictor *ev);
 
+/* If failed pages are more than half of the disk's share, give up the earliest
+ * ones: write them once more, as retry_locked does, and drop them.  What is
+ * then not on the disk is lost, and the kernel has an error to report.  The
+ * first time, and the first time after a flush has failed, the log says so.
+ * Returns false if they are not too many.  Releases the lock.
+ */
+bool retry_give_up_locked (struct evictor *ev);
+
+/* Whether failed pages were given up, and no flush has failed since.  The
+ * kernel's report of that is for other programs, or for a flush.  So the thread
+ * makes no call that would use it up, and takes all windows for failed.
+ */
+bool retry_has_given_up_locked (struct evictor *ev);
+
 /* ---- drop.c ---- */
 
 /* Whether pages of the range are being dropped. */
@@ -147,6 +170,11 @@ bool drop_reads_due_locked (const struct evictor *ev, unsigned times);
  * next. Returns false if there is nothing.
  */
 bool drop_reads_locked (struct evictor *ev, bool all);
+
+/* Drop the pages of a range that no byte forbids, and those behind it in its
+ * last cell.  Releases the lock.
+ */
+void drop_rest_locked (struct evictor *ev, const struct extent *e);
 
 /* Begin a sweep: a drop of all that is in [low, high) and in no window. */
 void drop_sweep_begins_locked (struct evictor *ev);

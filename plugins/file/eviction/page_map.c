@@ -22,6 +22,7 @@ page_map_init (struct page_map *m, uint64_t page_size, unsigned nr_windows)
   m->nr_windows = nr_windows;
   m->window = calloc (nr_windows + 1, sizeof *m->window);
   TAILQ_INIT (&m->reads);
+  TAILQ_INIT (&m->failures);
   return m->window != NULL;
 }
 
@@ -67,6 +68,55 @@ free_buckets (struct page_map *m)
   m->buckets = NULL;
 }
 
+/* The treap: a cell is above all cells of its subtree that have a smaller
+ * height.  The height is a hash of the number, so the tree is balanced whatever
+ * the order in which cells come and go.
+ */
+static uint64_t
+height (const struct cell *c)
+{
+  return (c->nr + 1) * UINT64_C (0x9e3779b97f4a7c15);
+}
+
+/* Insert a cell in the place of the first lower one, whose subtree is split. */
+static void
+tree_insert (struct page_map *m, struct cell *c)
+{
+  struct cell **at = &m->root, *rest,
+              **side[2] = { &c->child[0], &c->child[1] };
+
+  while (*at && height (*at) > height (c))
+    at = &(*at)->child[c->nr > (*at)->nr];
+  rest = *at;
+  *at = c;
+  while (rest) {
+    const bool greater = rest->nr > c->nr;
+
+    *side[greater] = rest;
+    side[greater] = &rest->child[!greater];
+    rest = rest->child[!greater];
+  }
+  *side[0] = *side[1] = NULL;
+}
+
+/* Remove a cell, and merge its two subtrees. */
+static void
+tree_remove (struct page_map *m, struct cell *c)
+{
+  struct cell **at = &m->root, *side[2] = { c->child[0], c->child[1] };
+
+  while (*at != c)
+    at = &(*at)->child[c->nr > (*at)->nr];
+  while (side[0] && side[1]) {
+    const bool greater = height (side[1]) > height (side[0]);
+
+    *at = side[greater];
+    at = &(*at)->child[!greater];
+    side[greater] = *at;
+  }
+  *at = side[0] ? side[0] : side[1];
+}
+
 struct cell *
 cell_get (struct page_map *m, uint64_t nr)
 {
@@ -82,6 +132,7 @@ cell_get (struct page_map *m, uint64_t nr)
     }
     c->nr = nr;
     LIST_INSERT_HEAD (&m->buckets[nr % BUCKETS], c, same_bucket);
+    tree_insert (m, c);
     m->nr_cells++;
   }
   c->refs++;
@@ -94,6 +145,7 @@ cell_put (struct page_map *m, struct cell *c)
   if (--c->refs > 0 || c->dirty > 0 || c->failed > 0)
     return;
   LIST_REMOVE (c, same_bucket);
+  tree_remove (m, c);
   free (c);
   m->nr_cells--;
   free_buckets (m);
@@ -102,14 +154,16 @@ cell_put (struct page_map *m, struct cell *c)
 uint64_t
 page_map_next (const struct page_map *m, uint64_t nr)
 {
+  const struct cell *c = m->root;
   uint64_t next = UINT64_MAX;
-  const struct cell *c;
-  unsigned i;
 
-  for (i = 0; m->buckets && i < BUCKETS; i++)
-    LIST_FOREACH (c, &m->buckets[i], same_bucket)
-      if (c->nr > nr && c->nr < next)
-        next = c->nr;
+  while (c) {
+    const bool after = c->nr > nr;
+
+    if (after)
+      next = c->nr;
+    c = c->child[!after];
+  }
   return next;
 }
 
@@ -231,9 +285,15 @@ set_failed (struct page_map *m, struct cell *c, unsigned page, bool failed)
 {
   const bool was = c->page[page] & FAILED;
 
-  c->page[page] = (c->page[page] & ~FAILED) | (failed ? FAILED : 0);
-  c->failed += failed - was;
-  m->failed += failed - was;
+  if (failed == was)
+    return;
+  c->page[page] ^= FAILED;
+  if (failed && c->failed == 0)
+    TAILQ_INSERT_TAIL (&m->failures, c, failures);
+  c->failed += failed ? 1 : -1;
+  m->failed += failed ? 1 : -1;
+  if (c->failed == 0)
+    TAILQ_REMOVE (&m->failures, c, failures);
 }
 
 /* Add a page to the filling window.  Returns the credit that it had. */
@@ -410,28 +470,18 @@ window_leave (struct page_map *m, unsigned nr, struct cell *c, unsigned page,
 }
 
 size_t
-page_map_failed (const struct page_map *m, struct extent *ranges, size_t most,
-                 uint64_t most_bytes)
+page_map_failed (const struct page_map *m, struct extent *ranges, size_t most)
 {
   const struct cell *c;
+  unsigned page, pages;
   size_t n = 0;
-  unsigned i, page, pages;
 
-  for (i = 0; m->buckets && i < BUCKETS; i++)
-    LIST_FOREACH (c, &m->buckets[i], same_bucket)
-      for (page = 0;
-           c->failed && n < most &&
-           (pages = cell_run (c, &page, CELL_PAGES, FAILED, FAILED, false));
-           page += pages) {
-        const uint64_t bytes = pages * m->page_size;
-
-        if (bytes > most_bytes)
-          return n;
-        most_bytes -= bytes;
-        ranges[n++] = (struct extent){
-          (c->nr * CELL_PAGES + page) * m->page_size, bytes
-        };
-      }
+  TAILQ_FOREACH (c, &m->failures, failures)
+    for (page = 0; n < most && (pages = cell_run (c, &page, CELL_PAGES, FAILED,
+                                                  FAILED, false));
+         page += pages)
+      ranges[n++] = (struct extent){ (c->nr * CELL_PAGES + page) * m->page_size,
+                                     pages * m->page_size };
   return n;
 }
 

@@ -60,10 +60,12 @@ struct part {
 struct cell {
   uint64_t nr; /* its offset is nr * CELL_PAGES pages */
   LIST_ENTRY (cell) same_bucket;
-  TAILQ_ENTRY (cell) reads; /* in page_map.reads if "listed" */
-  unsigned refs;            /* lists that have it, and threads that use it */
-  uint16_t dirty;           /* pages in windows */
-  uint16_t failed;          /* pages, which may be in a window, too */
+  struct cell *child[2];       /* in the tree: smaller numbers, greater ones */
+  TAILQ_ENTRY (cell) failures; /* in page_map.failures if "failed" > 0 */
+  TAILQ_ENTRY (cell) reads;    /* in page_map.reads if "listed" */
+  unsigned refs;               /* lists that have it, and threads that use it */
+  uint16_t dirty;              /* pages in windows */
+  uint16_t failed;             /* pages, which may be in a window, too */
   struct part in[MOST_WINDOWS + 1]; /* by window */
   bool listed;                      /* requests have read it */
   uint8_t looked; /* whether others' pages are known (cache=preserve) */
@@ -105,10 +107,12 @@ struct page_map {
   unsigned nr_windows;
   struct window *window;  /* by number; 0 is not used */
   uint64_t head, fill;    /* windows before them: that are free again, sealed */
-  struct bucket *buckets; /* NULL while there is no cell */
+  struct bucket *buckets; /* cells by number; NULL while there is no cell */
+  struct cell *root;      /* and in the order of their numbers, a treap */
   size_t nr_cells;
-  uint64_t failed;    /* pages */
-  struct cells reads; /* cells that were read, the latest first */
+  uint64_t failed;       /* pages */
+  struct cells failures; /* cells with failed pages, the earliest first */
+  struct cells reads;    /* cells that were read, the latest first */
   unsigned nr_reads;
   uint64_t read_bytes; /* of all cells */
 };
@@ -163,9 +167,7 @@ struct cell *cell_find (const struct page_map *m, uint64_t nr);
 struct cell *cell_get (struct page_map *m, uint64_t nr);
 void cell_put (struct page_map *m, struct cell *c);
 
-/* Return the number of the first cell after nr, or UINT64_MAX.  The time grows
- * with the number of cells.
- */
+/* Return the number of the first cell after nr, or UINT64_MAX. */
 uint64_t page_map_next (const struct page_map *m, uint64_t nr);
 
 /* Find the next run of pages in [*page, end): those whose byte, with "mask", is
@@ -220,11 +222,11 @@ bool window_run (const struct page_map *m, unsigned nr, struct cursor *at,
 void window_leave (struct page_map *m, unsigned nr, struct cell *c,
                    unsigned page, unsigned end, bool failed);
 
-/* Store the failed ranges, up to "most" and up to "most_bytes", in "ranges".
+/* Store up to "most" failed ranges in "ranges", the earliest failures first.
  * Returns their number.
  */
 size_t page_map_failed (const struct page_map *m, struct extent *ranges,
-                        size_t most, uint64_t most_bytes);
+                        size_t most);
 
 /* Free the oldest window, which has no pages. */
 void page_map_free_oldest (struct page_map *m);

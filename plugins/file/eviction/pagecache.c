@@ -84,13 +84,21 @@ pagecache_error (int fd)
 }
 
 bool
-pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
-                    uint64_t length)
+pagecache_is_written (const struct pagecache *pc, int fd, uint64_t offset,
+                      uint64_t length)
 {
   struct kernel_counts counts;
 
-  return pc->clean_is_stored && kernel_count (fd, offset, length, &counts) &&
+  return pc->counts == COUNTS_BY_CACHESTAT &&
+         kernel_count (fd, offset, length, &counts) &&
          counts.dirty + counts.writeback == 0;
+}
+
+bool
+pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
+                    uint64_t length)
+{
+  return pc->clean_is_stored && pagecache_is_written (pc, fd, offset, length);
 }
 
 int

@@ -101,8 +101,10 @@ int pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
 int pagecache_error (int fd);
 
 /* Return true if it is certain that no page of a range is dirty or under
- * writeback.  False where clean_is_stored is false.
+ * writeback.  pagecache_is_clean is false where clean_is_stored is false.
  */
+bool pagecache_is_written (const struct pagecache *pc, int fd, uint64_t offset,
+                           uint64_t length);
 bool pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
                          uint64_t length);
 

@@ -1,5 +1,5 @@
-/* Retry: after the last close, pages whose writeback failed are written once
- * more.
+/* Retry: pages whose writeback failed are written once more, after the last
+ * close, and before they are given up because they have become too many.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -7,21 +7,41 @@
 
 #include <config.h>
 
+#include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
 
 #include "evictor_impl.h"
 #include "kernel.h"
 
-/* The most bytes that are written once more, and ranges. */
-#define MOST_RETRIED (UINT64_C (256) << 20)
-#define MOST_RANGES 65536
+/* Write the dirty pages of the ranges, and wait until none is dirty or under
+ * writeback, but at most for a second: the disk may not answer.  The kernel
+ * starts no page that is under writeback already, so each look starts again.
+ */
+static void
+write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
+               size_t nr)
+{
+  const uint64_t until = nanoseconds_now () + UINT64_C (1000000000);
+  size_t i;
 
-/* Write the ranges, and wait for them.  FIEMAP does not use up the kernel's
- * report of an error, as fdatasync(2) would.  Returns true if all seem to be
- * written: a direct read of the file at the same time, by any process, clears
- * the flag that FIEMAP looks at (filemap_check_errors in Linux 6.18).  A page
- * that is not resident any more is lost.
+  pagecache_start (fd, 0, 0);
+  for (i = 0; i < nr; i++)
+    while (!pagecache_is_written (pc, fd, ranges[i].offset, ranges[i].length) &&
+           nanoseconds_now () < until) {
+      sleep_until (nanoseconds_now () + 1000000);
+      pagecache_start (fd, ranges[i].offset, ranges[i].length);
+    }
+}
+
+/* Write the ranges, and wait for them, without using up the kernel's report of
+ * an error: afterwards each page is on the disk, or the kernel has an error to
+ * report.  Returns true if all seem to be written, false if one is not, or is
+ * not resident any more, and so lost.
  */
 static bool
 write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
@@ -32,6 +52,7 @@ write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
   const uint64_t end = (size + page - 1) / page * page;
   bool all = true;
   size_t i;
+  int err;
 
   for (i = 0; i < nr; i++) {
     struct extent e = ranges[i];
@@ -44,27 +65,29 @@ write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
           pagecache_count (pc, fd, e.offset, e.length) == (int64_t) e.length;
     all = kernel_make_dirty (fd, e.offset, e.length) && all;
   }
-  if (kernel_write_all (fd) == 0)
-    return all;
-  pagecache_start (fd, 0, 0);
-  return false;
+  err = kernel_write_all (fd);
+  if (err == 0 || err == EIO || err == ENOSPC || err == EDQUOT)
+    return all && err == 0;
+  write_quietly (pc, fd, ranges, nr); /* a block device, or a sandbox */
+  return all;
 }
 
-/* Returns true if all ranges are known to be on the disk.  If FIEMAP was
- * deceived, a report of this description tells, but that uses it up: then the
- * ranges are written again, to leave one.  On overlayfs sync_file_range(2) does
- * not reach the real file.
+/* Write the ranges once more.  Returns true if all are known to be on the disk.
+ * If write_and_wait was deceived, a report of this description shows it, but
+ * that uses the report up: then the ranges are written again, to leave one.  On
+ * overlayfs sync_file_range(2) does not reach the real file.  With "quietly" no
+ * report is used up, and the result is not known.
  */
 static bool
 write_once_more (const struct pagecache *pc, int fd,
-                 const struct extent *ranges, size_t nr)
+                 const struct extent *ranges, size_t nr, bool quietly)
 {
   const int own = reopen (fd, O_RDWR);
   bool all;
 
   if (own == -1)
     return false;
-  all = write_and_wait (pc, own, ranges, nr);
+  all = write_and_wait (pc, own, ranges, nr) && !quietly;
   if (all && (pc->by_range ? pagecache_error (own) : kernel_sync (own))) {
     write_and_wait (pc, own, ranges, nr);
     all = false;
@@ -73,34 +96,94 @@ write_once_more (const struct pagecache *pc, int fd,
   return all;
 }
 
+/* The range is not failed any more.  What is left of it in memory is dropped by
+ * the next sweep.
+ */
+static void
+forget_failure_locked (struct evictor *ev, const struct extent *e)
+{
+  page_map_replaced (&ev->map, e->offset, e->length);
+  evictor_touch_locked (ev, e->offset, e->length, 0);
+}
+
 void
 retry_locked (struct evictor *ev)
 {
   const errors_mark begun = errors_now (ev->config.errors);
+  const bool gave_up = retry_has_given_up_locked (ev);
   struct extent *ranges = NULL;
   size_t nr, i;
   bool done;
 
   lock_assert (&ev->lock);
   ev->retried = begun;
-  ranges = malloc (MOST_RANGES * sizeof *ranges);
+  ranges = malloc (ev->map.failed * sizeof *ranges);
   if (ranges == NULL)
     return;
-  nr = page_map_failed (&ev->map, ranges, MOST_RANGES, MOST_RETRIED);
+  nr = page_map_failed (&ev->map, ranges, ev->map.failed);
   evictor_unlock (ev);
   done = nr > 0 &&
-         write_once_more (ev->config.pages, ev->config.fd, ranges, nr);
+         write_once_more (ev->config.pages, ev->config.fd, ranges, nr, gave_up);
   errors_settle (ev->config.errors);
   lock_take (&ev->lock);
-  /* If a client came back and its writes failed, the ranges must stay.
-   * Otherwise the next sweep drops them.
+  /* If a client came back and its writes failed, the ranges must stay.  After
+   * pages were given up, the kernel has a report for all that is lost.
    */
-  for (i = 0; i < nr && done && errors_now (ev->config.errors) == begun; i++) {
-    const uint64_t end = ranges[i].offset + ranges[i].length;
-
-    page_map_replaced (&ev->map, ranges[i].offset, ranges[i].length);
-    ev->low = ev->low < ranges[i].offset ? ev->low : ranges[i].offset;
-    ev->high = ev->high > end ? ev->high : end;
-  }
+  done = done || gave_up;
+  for (i = 0; i < nr && done && errors_now (ev->config.errors) == begun; i++)
+    forget_failure_locked (ev, &ranges[i]);
   free (ranges);
+}
+
+/* ---- too many ---- */
+
+/* Ranges that are given up at once. */
+#define MOST_GIVEN_UP 64
+
+static bool
+are_too_many_locked (const struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return ev->map.failed * ev->map.page_size >
+         throttle_share (&ev->throttle) / 2;
+}
+
+bool
+retry_has_given_up_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  if (ev->gave_up && !errors_unreported (ev->config.errors))
+    ev->gave_up = false;
+  return ev->gave_up;
+}
+
+bool
+retry_give_up_locked (struct evictor *ev)
+{
+  struct extent ranges[MOST_GIVEN_UP];
+  struct cell *cells[MOST_GIVEN_UP];
+  const bool again = retry_has_given_up_locked (ev);
+  size_t nr, i;
+
+  if (!are_too_many_locked (ev))
+    return false;
+  nr = page_map_failed (&ev->map, ranges, MOST_GIVEN_UP);
+  for (i = 0; i < nr; i++) /* they stay: with preserve, they know others' */
+    cells[i] = cell_get (&ev->map, ranges[i].offset / cell_size (&ev->map));
+  ev->gave_up = true;
+  evictor_unlock (ev);
+  if (!again)
+    nbdkit_error ("%s: writes to more than %" PRIu64 " bytes have failed: the "
+                  "server does not keep all of them in memory, and what it "
+                  "cannot write once more is lost",
+                  ev->config.name, throttle_share (&ev->throttle) / 2);
+  write_once_more (ev->config.pages, ev->config.fd, ranges, nr, true);
+  lock_take (&ev->lock);
+  for (i = 0; i < nr; i++)
+    forget_failure_locked (ev, &ranges[i]);
+  for (i = 0; i < nr; i++) {
+    drop_rest_locked (ev, &ranges[i]);
+    cell_put (&ev->map, cells[i]);
+  }
+  return true;
 }

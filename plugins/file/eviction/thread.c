@@ -43,7 +43,7 @@ step_locked (struct evictor *ev)
 {
   unsigned i;
 
-  if (writeback_start_locked (ev))
+  if (retry_give_up_locked (ev) || writeback_start_locked (ev))
     return true;
   for (i = 0; i < 3; i++)
     switch (ev->turn++ % 3) {
@@ -80,7 +80,8 @@ empty_locked (struct evictor *ev)
   lock_assert (&ev->lock);
   do
     evictor_seal_locked (ev);
-  while ((writeback_start_locked (ev) || writeback_finish_locked (ev)) &&
+  while ((writeback_start_locked (ev) || writeback_finish_locked (ev) ||
+          retry_give_up_locked (ev)) &&
          ev->requests == requests);
   for (reads = ev->map.nr_reads; reads > 0 && ev->requests == requests; reads--)
     drop_reads_locked (ev, true);

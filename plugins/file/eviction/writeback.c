@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -88,24 +89,29 @@ report_window_locked (struct evictor *ev, const char *what,
   lock_take (&ev->lock);
 }
 
-/* Count and log a writeback error that the kernel reported to the evictor.  "e"
- * is the range of the failed call, or NULL for the whole file.
+/* Count a writeback error that the kernel reported to the evictor, and log the
+ * first one, the tenth, the hundredth and so on: a disk may refuse all writes.
+ * "e" is the range of the failed call, or NULL for the whole file.
  */
 static void
 report_error (struct evictor *ev, int err, const struct extent *e)
 {
-  static const char then[] = "the next flush of every client will report it";
+  char range[64] = "some of the earlier writes";
 
   counters_add (ev->config.counters, STATS_WRITEBACK_ERRORS, 1);
   ev->failed_at = errors_now (ev->config.errors);
-  errno = err;
+  if (++ev->nr_errors < ev->next_logged)
+    return;
+  ev->next_logged = 10 * ev->nr_errors;
   if (e)
-    nbdkit_error ("%s: writing back %" PRIu64 " bytes at offset %" PRIu64
-                  " (or earlier writes) failed: %m; %s",
-                  ev->config.name, e->length, e->offset, then);
-  else
-    nbdkit_error ("%s: writing back some of the earlier writes failed: %m; %s",
-                  ev->config.name, then);
+    snprintf (range, sizeof range, "%" PRIu64 " bytes at offset %" PRIu64,
+              e->length, e->offset);
+  errno = err;
+  nbdkit_error ("%s: writing back %s%s failed: %m; the next flush of every "
+                "client will report it (error %u of this disk; the log has the "
+                "next one when there are ten times as many)",
+                ev->config.name, range, e ? " (or earlier writes)" : "",
+                ev->nr_errors);
 }
 
 /* Call "call" for each range, as a call that may report an error, and log an
@@ -383,17 +389,17 @@ settle_locked (struct evictor *ev)
   lock_take (&ev->lock);
 }
 
-bool
-writeback_finish_locked (struct evictor *ev)
+/* Wait for the next piece of the oldest window, or where ranges cannot be
+ * waited for, for all of it, and drop what is on the disk.  Releases the lock.
+ */
+static void
+wait_and_drop_locked (struct evictor *ev, unsigned nr)
 {
-  const unsigned nr = window_nr (&ev->map, ev->map.head);
   struct window *w = &ev->map.window[nr];
   const uint64_t begin = counters_now (ev->config.counters);
   bool clean = false;
 
   lock_assert (&ev->lock);
-  if (ev->map.head == ev->map.fill || w->pins > 0)
-    return false;
   if (w->waited.cell < w->nr_cells) {
     if (ev->config.pages->by_range)
       wait_for_piece_locked (ev, nr);
@@ -408,8 +414,22 @@ writeback_finish_locked (struct evictor *ev)
     settle_locked (ev);
   if (w->since == errors_now (ev->config.errors))
     drop_written_locked (ev, nr);
-  if (w->waited.cell < w->nr_cells)
-    return true;
+}
+
+bool
+writeback_finish_locked (struct evictor *ev)
+{
+  const unsigned nr = window_nr (&ev->map, ev->map.head);
+  struct window *w = &ev->map.window[nr];
+
+  lock_assert (&ev->lock);
+  if (ev->map.head == ev->map.fill || w->pins > 0)
+    return false;
+  if (!retry_has_given_up_locked (ev)) {
+    wait_and_drop_locked (ev, nr);
+    if (w->waited.cell < w->nr_cells)
+      return true;
+  }
   if (w->dropped.cell < w->nr_cells)
     keep_window_locked (ev, nr);
   else
