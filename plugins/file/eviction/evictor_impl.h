@@ -110,6 +110,13 @@ bool evictor_seal_locked (struct evictor *ev);
 /* Return the number of connections whose readahead may be resident. */
 unsigned evictor_readers_locked (const struct evictor *ev);
 
+/* ---- check.c ---- */
+
+extern int file_debug_check;
+
+/* End the process unless all sums agree.  The time grows with the cells. */
+void evictor_check_locked (const struct evictor *ev);
+
 /* ---- thread.c ---- */
 
 /* Record that a request begins or ends: the disk is not idle.  Starts the

@@ -222,6 +222,8 @@ run (void *arg)
   lock_take (&ev->lock);
   while (!rests && !ev->stopping) {
     ev->wake_pending = false;
+    if (file_debug_check)
+      evictor_check_locked (ev);
     if (step_locked (ev))
       continue;
     if (is_closed_locked (ev)) {
