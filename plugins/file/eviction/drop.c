@@ -100,13 +100,12 @@ drop_ranges_locked (struct evictor *ev, struct drop *d)
 }
 
 /* A drop of pages that another process maps has no effect, but drains the page
- * lists of all CPUs: with a file that another process mapped, reads of 64 KiB
- * had 0.65 of the stock plugin's speed (Linux 6.18).  So after a slow drop, of
+ * lists of all CPUs, which takes far longer than a drop.  So after a drop of
  * more than SLOW_NS for each range, whose pages stay, the next ones are left
  * out: 1, 3, 7 or 15 of them.  A sweep drops what they leave when the disk is
- * idle.
+ * idle.  A slow drop costs one more call, to count what stays.
  */
-#define SLOW_NS 200000
+#define SLOW_NS 20000
 #define MOST_SKIPS 15
 
 /* Drop the ranges, unless that is likely to have no effect and "all" is false.

@@ -41,7 +41,7 @@ evictor_new (const struct evictor_config *config)
   cond_init (&ev->woken);
   throttle_init (&ev->throttle, config->ring);
   flight_init (&ev->flight);
-  ev->witness = -1;
+  ev->witness = NOT_OPENED;
   ev->low = UINT64_MAX;
   ev->sweep_at = UINT64_MAX;
   return ev;
@@ -232,9 +232,9 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
   thread_use_locked (ev);
   evictor_touch_locked (ev, offset, length, 2 * ev->config.read_ahead);
   list_cells_locked (ev, offset, length);
-  if (drop_reads_due_locked (ev, 2))
-    drop_reads_locked (ev, false);
-  else if (drop_reads_due_locked (ev, 1))
+  while (drop_reads_due_locked (ev, 2) && drop_reads_locked (ev, false))
+    ;
+  if (drop_reads_due_locked (ev, 1))
     evictor_wake_locked (ev);
   evictor_unlock (ev);
 }
@@ -254,16 +254,16 @@ evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
   evictor_unlock (ev);
 }
 
-/* The most bytes of one prefetch, as nbdkit limits a read.  NBD_CMD_CACHE has
- * no limit but 4 GiB, of which the kernel reads only the size of its readahead.
- */
-#define MOST_PREFETCH (UINT64_C (64) << 20)
-
 void
 evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  if (length > MOST_PREFETCH)
-    length = MOST_PREFETCH;
+  uint64_t most;
+
+  lock_take (&ev->lock);
+  most = throttle_share (&ev->throttle) / 2;
+  evictor_unlock (ev);
+  if (length > most)
+    length = most;
   kernel_read_ahead (ev->config.fd, offset, length);
   evictor_read (ev, offset, length);
 }
@@ -387,19 +387,26 @@ add_locked (struct evictor *ev, struct evictor_write *w)
   return true;
 }
 
-/* Open the witness, at the first write: a disk that is only read needs none. */
+/* Open the witness, at the first write: a disk that is only read needs none.
+ * Other writers wait, because the witness sees only errors from then on.
+ * Releases the lock.
+ */
 static void
-open_witness (struct evictor *ev)
+open_witness_locked (struct evictor *ev)
 {
-  const int fd = reopen (ev->config.fd, O_RDONLY);
+  int fd;
 
-  lock_take (&ev->lock);
-  if (ev->witness == -1)
+  lock_assert (&ev->lock);
+  if (ev->witness == NOT_OPENED) {
+    ev->witness = OPENING;
+    evictor_unlock (ev);
+    fd = reopen (ev->config.fd, O_RDONLY);
+    lock_take (&ev->lock);
     ev->witness = fd;
-  else if (fd >= 0) /* another request has opened one at the same time */
-    kernel_close (fd);
-  evictor_unlock (ev);
-  atomic_store (&ev->has_witness, true);
+    cond_broadcast (&ev->changed);
+  }
+  while (ev->witness == OPENING)
+    lock_wait (&ev->lock, &ev->changed);
 }
 
 bool
@@ -410,9 +417,8 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   bool added;
 
   *w = (struct evictor_write){ .offset = offset, .length = length };
-  if (!atomic_load (&ev->has_witness))
-    open_witness (ev);
   lock_take (&ev->lock);
+  open_witness_locked (ev);
   added = thread_use_locked (ev) == 0;
   if (added) {
     w->credit = ((offset + length + page - 1) / page - offset / page) * page;

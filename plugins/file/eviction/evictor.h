@@ -110,9 +110,9 @@ bool evictor_read_begins (struct evictor *ev, uint64_t offset, uint64_t length);
 void evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
                        bool count_soon);
 
-/* Start readahead of [offset, offset+length), of at most the first 64 MiB, and
- * record it as evictor_read does.  Does not wait for the data.  A hint: errors
- * are ignored.  length > 0.
+/* Start readahead of [offset, offset+length), of at most half of the disk's
+ * share, and record it as evictor_read does.  Does not wait for the data.  A
+ * hint: errors are ignored.  length > 0.
  */
 void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
 

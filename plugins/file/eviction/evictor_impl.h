@@ -24,15 +24,16 @@
 #include "throttle.h"
 #include "util.h"
 
+/* Values of "witness" that are not descriptors. */
+enum { NOT_OPENED = -2, OPENING = -3 };
+
 struct evictor {
   struct evictor_config config; /* constant */
   _Atomic int64_t reading;      /* bytes of reads in progress */
 
-  atomic_bool has_witness; /* it was opened, or could not be */
-
   struct lock lock; /* guards all below, except what the thread uses */
 
-  int witness; /* a description of its own, or -1, see settle_locked */
+  int witness; /* a description of its own, see settle_locked; -1 = none */
 
   struct page_map map;
   struct throttle throttle;
