@@ -19,6 +19,7 @@ from pathlib import Path
 FOLDERS = {
     "unit": "Parts of the plugin alone, without a server and without root",
     "start": "A server starts, takes its parameters, and offers the right exports",
+    "sim": "The engine in a simulated world: threads, clock, kernel and disk",
     "serve": "Clients get the right data, sizes and holes",
     "serve/clients": "Programs that people use work with the server",
     "evict": "`cache=none` leaves nothing in the page cache, and keeps little there while "
@@ -52,6 +53,7 @@ make -C build/tests check-package     # only those that a build of packages runs
 `unit/` has programs in C with cmocka. The others are shell scripts with a real server and real
 clients, and source `lib/lib.sh`. Beside them are
 
+- `sim/sim`: the simulator, for as many histories as wanted;
 - `errors/rig/run` and `errors/crash/run`: the fault rig and the crash points, as long as wanted;
 - `fuzz/`: targets and seeds of `scripts/fuzz`;
 - `lab/`: what runs in the machines of `scripts/lab`;

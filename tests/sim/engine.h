@@ -1,0 +1,39 @@
+/* Included before each file of the engine when it is compiled for the
+ * simulator: each access to an atomic is a point where another coroutine may
+ * run, and allocations may fail and are counted.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef SIM_ENGINE_H
+#define SIM_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+void sim_yield (void);
+void *sim_calloc (size_t nr, size_t size);
+void *sim_malloc (size_t size);
+void *sim_realloc (void *p, size_t size);
+void sim_free (void *p);
+
+#undef atomic_load
+#undef atomic_store
+#undef atomic_exchange
+#undef atomic_fetch_add
+#define atomic_load(p)                                                         \
+  (sim_yield (), atomic_load_explicit (p, memory_order_seq_cst))
+#define atomic_store(p, v)                                                     \
+  (sim_yield (), atomic_store_explicit (p, v, memory_order_seq_cst))
+#define atomic_exchange(p, v)                                                  \
+  (sim_yield (), atomic_exchange_explicit (p, v, memory_order_seq_cst))
+#define atomic_fetch_add(p, v)                                                 \
+  (sim_yield (), atomic_fetch_add_explicit (p, v, memory_order_seq_cst))
+
+#define calloc(nr, size) sim_calloc (nr, size)
+#define malloc(size) sim_malloc (size)
+#define realloc(p, size) sim_realloc (p, size)
+#define free(p) sim_free (p)
+
+#endif /* SIM_ENGINE_H */

@@ -1,0 +1,554 @@
+/* Histories: what clients and other processes do, and how it ends.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "history.h"
+#include "server.h"
+#include "eviction/evictor_impl.h"
+#include "eviction/kernel.h"
+
+struct parameters P;
+
+#define ONE_OF(...)                                                            \
+  ((const uint64_t[]){ __VA_ARGS__ }[random_below (                            \
+    sizeof ((const uint64_t[]){ __VA_ARGS__ }) / sizeof (uint64_t))])
+
+/* ---- making ---- */
+
+static void
+make_faults (struct parameters *p)
+{
+  p->fault_from = 10000 + random_below (30);
+  p->fault_to = p->fault_from + ONE_OF (3, 30, 500, 100000);
+  p->write_error_one_in = ONE_OF (0, 1, 2, 4, 10, 30);
+  if (one_in (2))
+    p->flush_error_one_in = ONE_OF (0, 0, 1, 3);
+  if (one_in (6))
+    p->start_error_one_in = ONE_OF (3, 30, 300);
+  if (one_in (4))
+    p->start_again_one_in = ONE_OF (2, 10);
+  if (one_in (4))
+    p->short_write_one_in = ONE_OF (2, 10);
+}
+
+static void
+make_others (struct parameters *p)
+{
+  p->flusher = one_in (3) ? 20 : 0;
+  if (one_in (8))
+    p->reader = ONE_OF (5, 50);
+  if (one_in (8))
+    p->writer = 50;
+  if (one_in (8))
+    p->mapper = ONE_OF (5, 50);
+  if (one_in (8))
+    p->syncer = ONE_OF (5, 50);
+  if (one_in (8))
+    p->reclaim = ONE_OF (2, 20);
+  /* Only one caller gets these errors, and that may be another process. */
+  if (p->syncer)
+    p->flush_error_one_in = 0;
+  if (p->syncer || p->flusher)
+    p->start_error_one_in = 0;
+}
+
+static void
+make_parameters (struct parameters *p, uint64_t seed)
+{
+  *p = (struct parameters){ .schedule = seed };
+  p->switch_one_in = ONE_OF (1, 2, 4, 10, 40);
+  p->nap_one_in = ONE_OF (0, 50, 200, 1000);
+  p->change_one_in = one_in (3) ? 40 : 0;
+  p->spurious_one_in = ONE_OF (0, 0, 20);
+  p->slow_calls = ONE_OF (0, 20, 60, 90);
+  p->no_memory_one_in = one_in (5) ? 100 : 0;
+  p->no_thread_one_in = one_in (20) ? 10 : 0;
+  p->no_file_one_in = one_in (10) ? 10 : 0;
+
+  p->fs = one_in (2) ? EXT4 : random_below (FILE_SYSTEMS);
+  p->files = one_in (8) ? 1 + random_below (MOST_FILES) : 1;
+  p->pages = ONE_OF (128, 512, 1024, 4096);
+  p->folios = one_in (2);
+  p->no_counts = one_in (10) ? 1 + random_below (2) : 0;
+  p->no_ranges = one_in (20);
+
+  p->windows = ONE_OF (2, 3, 4, 8, 16);
+  p->window_size = ONE_OF (64, 64, 128, 256, 2048) << 10;
+  p->limit = ONE_OF (0, 65536, 1024, 256) << 10;
+  p->preserve = one_in (5) && p->no_counts < 2;
+  p->connections = one_in (10) ? 1 + random_below (16) : 1 + random_below (4);
+  p->read_ahead = ONE_OF (128, 128, 0, 1024) << 10;
+
+  p->rate = ONE_OF (20, 200, 2000) * 1000000;
+  p->latency = ONE_OF (50, 500, 3000) * US;
+  p->queue = ONE_OF (1, 4, 32);
+  if (!one_in (3))
+    make_faults (p);
+  make_others (p);
+  p->end = random_below (4);
+}
+
+/* What clients like to do. */
+struct habits {
+  uint32_t ops, hot, fua, most;
+  bool only_write;
+};
+
+static struct op
+make_op (const struct parameters *p, const struct habits *h, unsigned worker)
+{
+  const uint32_t halves = 2 * p->pages;
+  const uint32_t area = h->hot < p->pages ? h->hot : p->pages;
+  const unsigned r = random_below (100);
+  struct op o = { .worker = worker };
+
+  o.offset = 2 * random_below (one_in (3) ? p->pages : area) + one_in (4);
+  o.length = 2 * (1 + random_below (h->most)) - one_in (4);
+  if (o.offset + o.length > halves)
+    o.length = halves - o.offset;
+  if (r < 60)
+    o.kind = random_below (100) < h->fua ? OP_write_fua : OP_write;
+  else if (r < 71 && !h->only_write)
+    o.kind = OP_read;
+  else if (r < 85)
+    o.kind = OP_flush;
+  else if (r < 90) {
+    o.kind = OP_sleep;
+    o.length = random_below (one_in (20) ? 20000 : 600);
+  }
+  else if (r < 93) {
+    o.kind = OP_reopen;
+    o.length = one_in (2) ? random_below (200) : 0;
+  }
+  else if (r < 95) {
+    o.kind = OP_visit;
+    o.length = one_in (2) ? random_below (200) : 0;
+  }
+  else if (r < 98)
+    o.kind = OP_zero;
+  else
+    o.kind = h->only_write ? OP_write : OP_prefetch;
+  return o;
+}
+
+void
+history_make (struct history *h, uint64_t seed)
+{
+  struct habits habits;
+  unsigned i, k, workers;
+
+  random_seed (seed);
+  make_parameters (&h->p, seed);
+  habits.only_write = one_in (3);
+  habits.ops = 5 + random_below (one_in (50) ? 200 : 40);
+  habits.hot = ONE_OF (8, 64, 100000);
+  habits.fua = ONE_OF (0, 5, 30);
+  habits.most = ONE_OF (2, 16, 64, 127);
+  workers = h->p.connections;
+  if (workers < 8)
+    workers += random_below (workers + 1);
+  h->nr = 0;
+  for (i = 0; i < workers; i++)
+    for (k = 0; k < habits.ops && h->nr < MOST_OPS; k++)
+      h->op[h->nr++] = make_op (&h->p, &habits, i);
+}
+
+/* ---- running ---- */
+
+#define MOST_CONNECTIONS 32
+
+static const struct history *running;
+static struct connection connection[MOST_CONNECTIONS];
+static unsigned users[MOST_CONNECTIONS]; /* workers */
+static bool others_stop;
+
+static struct file *
+file_for (unsigned connection_nr)
+{
+  return &file[connection_nr % P.files];
+}
+
+/* Open it, unless that is refused. */
+static void
+open_nr (unsigned nr)
+{
+  if (!connection_open (&connection[nr], file_for (nr)))
+    connection[nr].disk = NULL;
+}
+
+/* A client that does nothing. */
+static void
+visit (struct file *f)
+{
+  struct connection c = { 0 };
+
+  if (connection_open (&c, f))
+    connection_close (&c);
+}
+
+static void
+carry_out (const struct op *o)
+{
+  const unsigned nr = o->worker % P.connections;
+  struct connection *c = &connection[nr];
+  const uint64_t offset = o->offset * HALF, length = o->length * HALF;
+
+  if (c->disk == NULL && users[nr] == 1)
+    open_nr (nr);
+  if (o->kind == OP_sleep)
+    sleep_for (o->length * 100 * US);
+  if (o->kind == OP_visit) {
+    sleep_for (o->length * 100 * US);
+    visit (c->file);
+  }
+  if (c->disk == NULL)
+    return;
+  switch (o->kind) {
+  case OP_write:
+  case OP_write_fua:
+    connection_write (c, offset, length, o->kind == OP_write_fua);
+    break;
+  case OP_zero:
+    connection_zero (c, offset, length, false);
+    break;
+  case OP_read:
+    connection_read (c, offset, length);
+    break;
+  case OP_prefetch:
+    connection_prefetch (c, offset, length);
+    break;
+  case OP_flush:
+    connection_flush (c);
+    break;
+  case OP_reopen:
+    if (users[nr] > 1)
+      break;
+    connection_close (c);
+    sleep_for (o->length * 100 * US);
+    open_nr (nr);
+    break;
+  }
+}
+
+static void *
+worker (void *arg)
+{
+  const unsigned nr = (uintptr_t) arg;
+  unsigned i;
+
+  for (i = 0; i < running->nr; i++)
+    if (running->op[i].worker == nr)
+      carry_out (&running->op[i]);
+  return NULL;
+}
+
+/* ---- other processes ---- */
+
+struct actor {
+  const char *name;
+  uint64_t mean; /* ms */
+  void (*act) (struct file *f, int fd, uint32_t p, uint32_t end);
+};
+
+static void
+act_flush (struct file *f, int fd, uint32_t p, uint32_t end)
+{
+  file_start_writeback (f, p, end);
+}
+
+static void
+act_read (struct file *f, int fd, uint32_t p, uint32_t end)
+{
+  uint32_t versions[2 * 64];
+
+  file_pread (fd, p * PAGE, (end - p) * PAGE, versions);
+}
+
+static void
+act_write (struct file *f, int fd, uint32_t p, uint32_t end)
+{
+  uint32_t version;
+
+  file_pwrite (fd, p * PAGE, (end - p) * PAGE, 0, &version);
+}
+
+static void
+act_map (struct file *f, int fd, uint32_t p, uint32_t end)
+{
+  uint32_t q, mapped[64], nr = 0;
+
+  for (q = p; q < end && nr < 64; q++)
+    if (bit (&f->resident, q) && !bit (&f->mapped, q)) {
+      bit_set (&f->mapped, q, true);
+      mapped[nr++] = q;
+    }
+  sleep_for (random_below (100 * MS));
+  while (nr > 0)
+    bit_set (&f->mapped, mapped[--nr], false);
+}
+
+static void
+act_sync (struct file *f, int fd, uint32_t p, uint32_t end)
+{
+  kernel_sync (fd);
+}
+
+static void
+act_reclaim (struct file *f, int fd, uint32_t p, uint32_t end)
+{
+  file_reclaim (f, p, end);
+}
+
+static void *
+other (void *arg)
+{
+  const struct actor *a = arg;
+  struct file *const f = &file[random_below (P.files)];
+  const int fd = file_open (f);
+  const bool is_short = a->act == act_read || a->act == act_write;
+  uint32_t p, end;
+
+  while (!others_stop) {
+    sleep_for (random_below (2 * a->mean * MS));
+    p = random_below (P.pages);
+    end = p + 1 + random_below (is_short ? 64 : P.pages);
+    if (!others_stop)
+      a->act (f, fd, p, end < P.pages ? end : P.pages);
+  }
+  kernel_close (fd);
+  return NULL;
+}
+
+/* ---- the end ---- */
+
+/* With preserve: another process has some of the file in memory. */
+static void
+bring_pages_in (struct file *f)
+{
+  uint32_t versions[2 * 64], p, q;
+  const int fd = file_open (f);
+  unsigned i;
+
+  for (i = random_below (4); i > 0; i--) {
+    p = random_below (P.pages - 64);
+    file_pread (fd, p * PAGE, (1 + random_below (64)) * PAGE, versions);
+  }
+  for (q = 0; (q = bits_next (&f->resident, q, P.pages)) < P.pages; q++)
+    bit_set (&f->kept, q, true), bit_set (&f->spared, q, true);
+  kernel_close (fd);
+}
+
+static void
+flush_all (void)
+{
+  unsigned i;
+
+  for (i = 0; i < P.connections; i++)
+    if (connection[i].disk)
+      connection_flush (&connection[i]);
+}
+
+static void
+check_idle (const char *when)
+{
+  struct file *f;
+
+  for (f = file; f < file + P.files; f++)
+    if (f->disk) {
+      promise_empty (f, when);
+      promise_idle (f->disk, when);
+    }
+}
+
+static void
+close_all (void)
+{
+  unsigned i;
+
+  for (i = 0; i < P.connections; i++)
+    if (connection[i].disk)
+      connection_close (&connection[i]);
+}
+
+/* A disk that is kept for an error fails the first flush of its next client,
+ * and goes then.
+ */
+static void
+use_kept (void)
+{
+  struct connection c = { 0 };
+  struct file *f;
+
+  for (f = file; f < file + P.files; f++) {
+    if (f->disk == NULL)
+      continue;
+    if (!connection_open (&c, f))
+      fault ("a client of a kept disk is refused");
+    if (connection_flush (&c) == 0)
+      fault ("the first flush of a kept disk succeeds");
+    connection_close (&c);
+    server_ends ();
+    if (f->disk)
+      fault ("a disk is kept for an error that was reported");
+  }
+}
+
+static void
+end_history (void)
+{
+  unsigned i;
+
+  if (P.end == 0) {
+    flush_all ();
+    sleep_for (200 * MS);
+    check_idle ("0.2 s after a flush");
+  }
+  else if (P.end == 1) {
+    sleep_for (2000 * MS + P.files * P.pages * PAGE * SECOND / P.rate);
+    check_idle ("2 s after the last request");
+    sleep_for (6 * SECOND);
+    for (i = 0; i < P.files; i++)
+      if (file[i].disk && file[i].disk->evictor->runs)
+        fault ("the thread of an idle disk runs");
+  }
+  close_all ();
+  for (i = P.end == 3 ? random_below (4) : 0; i > 0; i--) {
+    sleep_for (random_below (one_in (4) ? 20 * MS : 500 * US));
+    visit (&file[0]);
+  }
+  server_ends ();
+  use_kept ();
+}
+
+static void *
+controller (void *arg)
+{
+  const struct actor actors[] = {
+    { "flusher", P.flusher, act_flush }, { "reader", P.reader, act_read },
+    { "writer", P.writer, act_write },   { "mapper", P.mapper, act_map },
+    { "syncer", P.syncer, act_sync },    { "reclaim", P.reclaim, act_reclaim },
+  };
+  int workers[256], others[8];
+  unsigned nr_workers = 0, nr_others = 0, i;
+
+  others_stop = false;
+  memset (users, 0, sizeof users);
+  memset (connection, 0, sizeof connection);
+  for (i = 0; P.preserve && i < P.files; i++)
+    bring_pages_in (&file[i]);
+  for (i = 0; i < running->nr; i++)
+    if (running->op[i].worker >= nr_workers)
+      nr_workers = running->op[i].worker + 1;
+  for (i = 0; i < P.connections; i++)
+    open_nr (i);
+  for (i = 0; i < nr_workers; i++)
+    users[i % P.connections]++;
+  for (i = 0; i < nr_workers; i++)
+    workers[i] = spawn (worker, (void *) (uintptr_t) i, "client");
+  for (i = 0; i < sizeof actors / sizeof actors[0]; i++)
+    if (actors[i].mean > 0)
+      others[nr_others++] = spawn (other, (void *) &actors[i], "other");
+  while (nr_workers > 0)
+    join (workers[--nr_workers]);
+  others_stop = calm = true;
+  calm_since = now;
+  while (nr_others > 0)
+    join (others[--nr_others]);
+  trace ("all requests have ended");
+  end_history ();
+  check_no_descriptor ();
+  return NULL;
+}
+
+uint64_t
+history_run (const struct history *h)
+{
+  int c;
+
+  P = h->p;
+  running = h;
+  random_seed (P.schedule);
+  scheduler_reset ();
+  files_reset ();
+  promises_reset ();
+  server_reset ();
+  throttle_set_limit (P.limit ? P.limit : UINT64_MAX);
+  c = spawn (controller, NULL, "controller");
+  scheduler_run ();
+  if (nr_allocated > 0)
+    fault ("%u allocations are not freed", (unsigned) nr_allocated);
+  if (!scheduler_all_ended (c))
+    fault ("a thread has not ended");
+  return run_hash;
+}
+
+/* ---- text ---- */
+
+static const char *const op_names[] = {
+#define NAME(name) #name,
+  OPERATIONS (NAME)
+#undef NAME
+};
+
+void
+history_print (FILE *fp, const struct history *h)
+{
+  unsigned i;
+
+#define PRINT(name)                                                            \
+  if (h->p.name)                                                               \
+    fprintf (fp, "set %s %" PRIu64 "\n", #name, h->p.name);
+  PARAMETERS (PRINT)
+#undef PRINT
+  for (i = 0; i < h->nr; i++)
+    fprintf (fp, "%u %s %u %u\n", h->op[i].worker, op_names[h->op[i].kind],
+             h->op[i].offset, h->op[i].length);
+}
+
+static bool
+read_line (struct history *h, const char *line)
+{
+  unsigned worker_nr, offset, length, i;
+  char name[32];
+  uint64_t value;
+
+  if (sscanf (line, "set %31s %" SCNu64, name, &value) == 2) {
+#define READ(field)                                                            \
+  if (strcmp (name, #field) == 0) {                                            \
+    h->p.field = value;                                                        \
+    return true;                                                               \
+  }
+    PARAMETERS (READ)
+#undef READ
+    return false;
+  }
+  if (sscanf (line, "%u %31s %u %u", &worker_nr, name, &offset, &length) != 4 ||
+      h->nr == MOST_OPS)
+    return false;
+  for (i = 0; i < NR_OPERATIONS && strcmp (name, op_names[i]); i++)
+    ;
+  h->op[h->nr++] = (struct op){ worker_nr, i, offset, length };
+  return i < NR_OPERATIONS;
+}
+
+bool
+history_read (FILE *fp, struct history *h)
+{
+  char line[256];
+
+  memset (h, 0, sizeof *h);
+  while (fgets (line, sizeof line, fp))
+    if (line[0] != '#' && line[0] != '\n' && !read_line (h, line)) {
+      fprintf (stderr, "what is this? %s", line);
+      return false;
+    }
+  return true;
+}

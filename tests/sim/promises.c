@@ -1,0 +1,451 @@
+/* The promises of docs/reliability.md, checked at each step.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server.h"
+#include "eviction/evictor_impl.h"
+
+#define MOST_WRITES 65536
+#define MOST_FLUSHES 4096
+
+/* By version. */
+static struct write {
+  unsigned connection; /* 0 = another process */
+  unsigned life;       /* of the file's disk */
+  bool refused;        /* its client has got an error */
+} writes[MOST_WRITES];
+static uint32_t nr_writes;
+
+/* Flushes that have failed. */
+static struct failed_flush {
+  const struct file *file;
+  unsigned connection;
+  uint64_t begun, ended;
+} failed_flushes[MOST_FLUSHES];
+static unsigned nr_failed_flushes;
+
+static uint64_t life_begins[MOST_FILES]; /* event */
+static bool gave_up[MOST_FILES];         /* in this life, see promise_gave_up */
+
+/* "Writers wait in arrival order": some of the first ones may have left the
+ * queue, and others have joined its end.
+ */
+static struct {
+  const struct waiting_writer *writer[MOST_COROUTINES];
+  unsigned nr;
+} queue[MOST_FILES];
+
+/* When a file's writers, or drops, were last in progress. */
+static struct {
+  bool now_;
+  uint64_t at;
+} busy[MOST_FILES];
+
+void
+promises_reset (void)
+{
+  nr_writes = 1; /* version 0 is what the disk had */
+  nr_failed_flushes = 0;
+  memset (life_begins, 0, sizeof life_begins);
+  memset (busy, 0, sizeof busy);
+  memset (queue, 0, sizeof queue);
+}
+
+/* ---- writes ---- */
+
+uint32_t
+promise_write (unsigned connection, unsigned life)
+{
+  if (performance)
+    return 0;
+  if (nr_writes == MOST_WRITES)
+    fault ("too many writes for this program");
+  writes[nr_writes] = (struct write){ connection, life, false };
+  return nr_writes++;
+}
+
+void
+promise_life (struct file *f)
+{
+  f->life++;
+  gave_up[f->nr] = false;
+  life_begins[f->nr] = ++event;
+}
+
+/* "What a successful flush or FUA request covered survives a crash." Exception:
+ * FUA beside an error that only one caller gets.
+ */
+void
+promise_written (struct file *f, uint64_t offset, uint64_t length,
+                 uint32_t version, bool durable, uint64_t ended)
+{
+  uint64_t at;
+
+  for (at = offset; at < offset + length; at += HALF) {
+    struct page *page = &f->page[at / PAGE];
+    const unsigned h = at / HALF % 2;
+
+    if (durable && page->durable[h] < version && P.flush_error_one_in == 0 &&
+        P.start_error_one_in == 0)
+      fault ("a write with FUA of page %u succeeds, and is not on the disk",
+             (unsigned) (at / PAGE));
+    if (page->promised[h] < version) {
+      page->promised[h] = version;
+      page->promised_at[h] = ended;
+    }
+  }
+}
+
+void
+promise_refused (uint32_t version)
+{
+  writes[version].refused = true;
+}
+
+/* ---- flushes ---- */
+
+struct covered {
+  uint32_t page, version[2];
+  uint64_t at[2];
+};
+
+void
+promise_flush_begins (struct promised_flush *fl, struct file *f,
+                      unsigned connection, uint64_t opened)
+{
+  uint32_t p;
+
+  if (performance)
+    return;
+  *fl = (struct promised_flush){ f, connection, opened, ++event, NULL, 0 };
+  fl->covered = malloc ((bits_count (&f->changed, 0, P.pages) + 1) *
+                        sizeof *fl->covered);
+  for (p = 0; (p = bits_next (&f->changed, p, P.pages)) < P.pages; p++) {
+    const struct page *page = &f->page[p];
+
+    fl->covered[fl->nr++] = (struct covered){
+      p,
+      { page->promised[0], page->promised[1] },
+      { page->promised_at[0], page->promised_at[1] }
+    };
+  }
+}
+
+/* Whether an earlier flush has failed for a loss: of the connection that wrote
+ * the data, after the write; or of this connection after the loss; or, if it
+ * was opened later, of any.
+ */
+static bool
+was_reported (const struct promised_flush *fl, const struct write *w,
+              uint64_t written, uint64_t lost)
+{
+  unsigned i;
+
+  for (i = 0; i < nr_failed_flushes; i++) {
+    const struct failed_flush *ff = &failed_flushes[i];
+    const bool own = ff->connection == fl->connection;
+
+    if (ff->file != fl->file)
+      continue;
+    if (w->connection == fl->connection
+          ? own && ff->begun > written
+          : ff->ended > lost &&
+              (own || (fl->opened > lost && ff->begun < fl->opened)))
+      return true;
+  }
+  return false;
+}
+
+/* "A writeback error fails at least one later flush of every connection that
+ * was open at that time, even an idle one.  The first flush of a later
+ * connection fails if no flush has failed for the latest error."
+ */
+static void
+check_half (const struct promised_flush *fl, const struct covered *c,
+            unsigned h)
+{
+  const struct page *page = &fl->file->page[c->page];
+  const uint32_t version = c->version[h];
+  uint64_t lost = 0;
+  unsigned i;
+
+  if (page->durable[h] >= version)
+    return;
+  for (i = 0; i < page->nr_losses && lost == 0; i++)
+    if (page->loss[i].version[h] >= version)
+      lost = page->loss[i].at;
+  if (lost == 0)
+    fault ("a flush of connection %u succeeds before version %u of page %u is "
+           "on the disk",
+           fl->connection, version, c->page);
+  /* Where each connection syncs its own description, another process may have
+   * seen the error before this connection was opened.
+   */
+  if (P.syncer && (P.fs == NFS || P.fs == FUSE_WRITEBACK) && fl->opened > lost)
+    return;
+  if (!was_reported (fl, &writes[version], c->at[h], lost))
+    fault (
+      "a flush of connection %u succeeds, and version %u of page %u, which "
+      "connection %u wrote, is lost",
+      fl->connection, version, c->page, writes[version].connection);
+}
+
+void
+promise_flush_ends (struct promised_flush *fl, int err)
+{
+  uint32_t i;
+
+  if (performance)
+    return;
+  if (err) {
+    if (nr_failed_flushes == MOST_FLUSHES)
+      fault ("too many flushes for this program");
+    failed_flushes[nr_failed_flushes++] = (struct failed_flush){
+      fl->file, fl->connection, fl->begun, ++event
+    };
+  }
+  for (i = 0; i < fl->nr && err == 0; i++) {
+    check_half (fl, &fl->covered[i], 0);
+    check_half (fl, &fl->covered[i], 1);
+  }
+  free (fl->covered);
+}
+
+/* ---- reads ---- */
+
+void
+promise_read_begins (struct file *f, uint64_t offset, uint64_t length,
+                     uint32_t promised[])
+{
+  uint64_t at;
+
+  for (at = offset; at < offset + length; at += HALF)
+    *promised++ = f->page[at / PAGE].promised[at / HALF % 2];
+}
+
+/* Whether the kernel or an earlier life of the server may have taken the only
+ * copy of a page.
+ */
+static bool
+may_be_gone (const struct file *f, const struct page *page)
+{
+  unsigned i;
+
+  if (P.flush_error_one_in || P.start_error_one_in || P.reclaim ||
+      gave_up[f->nr])
+    return true;
+  for (i = 0; i < page->nr_losses; i++)
+    if (page->loss[i].at < life_begins[f->nr])
+      return true;
+  return false;
+}
+
+/* "What is read is what was written." */
+void
+promise_read_ends (struct file *f, uint64_t offset, uint64_t length,
+                   const uint32_t promised[], const uint32_t versions[])
+{
+  uint64_t at;
+
+  for (at = offset; at < offset + length; at += HALF, promised++, versions++)
+    if (*versions < *promised && !may_be_gone (f, &f->page[at / PAGE]))
+      fault ("a read of page %u returns version %u, and version %u was "
+             "acknowledged",
+             (unsigned) (at / PAGE), *versions, *promised);
+}
+
+/* ---- drops ---- */
+
+void
+promise_gave_up (void)
+{
+  memset (gave_up, true, sizeof gave_up);
+}
+
+/* "Data whose writeback failed is not dropped while the server has the file
+ * open", unless the log says that it is too much.  "cache=preserve leaves the
+ * page cache as it was."
+ */
+void
+promise_dropped (struct file *f, uint32_t p)
+{
+  const struct page *page = &f->page[p];
+  unsigned h;
+
+  if (performance)
+    return;
+  if (P.preserve && bit (&f->kept, p))
+    fault ("page %u of another process is dropped", p);
+  for (h = 0; h < 2 && bit (&f->failed, p) && !gave_up[f->nr]; h++) {
+    const struct write *w = &writes[page->memory[h]];
+
+    if (page->memory[h] > page->disk[h] && w->connection > 0 && !w->refused &&
+        w->life == f->life)
+      fault ("page %u is dropped, and its writeback has failed", p);
+  }
+}
+
+/* ---- an evictor, whose lock is held ---- */
+
+/* The engine's own check of its sums, if it has one. */
+void evictor_check_locked (const struct evictor *ev) __attribute__ ((weak));
+
+static struct disk *
+disk_of (const struct lock *l)
+{
+  struct file *f;
+
+  for (f = file; f < file + P.files; f++)
+    if (f->disk && f->disk->evictor && &f->disk->evictor->lock == l)
+      return f->disk;
+  return NULL;
+}
+
+static void
+note_busy (const struct disk *d)
+{
+  const struct evictor *ev = d->evictor;
+  unsigned i, pins = 0;
+
+  for (i = 1; i <= ev->map.nr_windows; i++)
+    pins += ev->map.window[i].pins;
+  if (busy[d->file->nr].now_)
+    busy[d->file->nr].at = now;
+  busy[d->file->nr].now_ = pins > 0 || ev->throttle.writers > 0 ||
+                           !LIST_EMPTY (&ev->drops);
+}
+
+static void
+check_order (const struct disk *d)
+{
+  const struct throttle *t = &d->evictor->throttle;
+  const struct waiting_writer *w = STAILQ_FIRST (&t->waiting);
+  unsigned gone = 0, i, nr = queue[d->file->nr].nr;
+  const struct waiting_writer **old = queue[d->file->nr].writer;
+
+  if (w == NULL || nr == 0)
+    gone = nr;
+  while (gone < nr && old[gone] != w)
+    gone++;
+  for (i = 0; w; w = STAILQ_NEXT (w, next), i++) {
+    if (gone + i < nr && old[gone + i] != w)
+      fault ("a writer is granted its slot before one that came earlier");
+    old[i] = w;
+  }
+  if (gone + i < nr)
+    fault ("a writer is granted its slot before one that came earlier");
+  queue[d->file->nr].nr = i;
+}
+
+void
+promise_locked (const struct lock *l)
+{
+  const struct disk *d = performance ? NULL : disk_of (l);
+
+  if (d == NULL)
+    return;
+  check_order (d);
+  note_busy (d);
+  if (evictor_check_locked && one_in (16))
+    evictor_check_locked (d->evictor);
+}
+
+/* No wake-up is lost: when the thread has slept for a whole tick, no writer has
+ * waited all that time for something that the thread, or nobody, could give.
+ */
+void
+promise_ticked (const struct lock *l, uint64_t since)
+{
+  const struct disk *d = performance ? NULL : disk_of (l);
+  const struct waiting_writer *w;
+  const struct evictor *ev;
+
+  if (d == NULL || now - since < 40 * MS || busy[d->file->nr].now_ ||
+      busy[d->file->nr].at > since)
+    return;
+  ev = d->evictor;
+  w = STAILQ_FIRST (&ev->throttle.waiting);
+  if (w && waits_since (&w->granted, since))
+    fault ("a writer waits for credit, and the thread has slept");
+  if (waits_since (&ev->changed, since))
+    fault ("a writer waits for a drop or a window, and the thread has slept");
+}
+
+/* ---- an idle disk ---- */
+
+/* Whether a page may stay: it has failed, now or in an earlier life, or is
+ * another process's.
+ */
+static bool
+may_stay (const struct file *f, const struct disk *d, uint32_t p)
+{
+  const struct cell *c = NULL;
+
+  if (d)
+    c = cell_find (&d->evictor->map, p / CELL_PAGES);
+  return (c && c->page[p % CELL_PAGES] & FAILED) || bit (&f->others, p) ||
+         (P.preserve && bit (&f->spared, p)) || bit (&f->old, p) ||
+         (bit (&f->failed, p) && writes[f->page[p].memory[0]].life != f->life);
+}
+
+void
+promise_empty (struct file *f, const char *when)
+{
+  uint32_t p, a, b;
+  bool kept;
+
+  /* Preserve leaves what it cannot record, and what another process has used at
+   * the time of the drop, because it does not sweep.
+   */
+  if (P.preserve && (P.no_memory_one_in || P.no_thread_one_in || P.mapper))
+    return;
+  /* The engine takes its failed pages for resident ones, so it misses as many
+   * as the kernel has taken.
+   */
+  if (f->disk &&
+      f->disk->evictor->map.failed > bits_count (&f->failed, 0, P.pages) +
+                                       bits_count (&f->dirty, 0, P.pages))
+    return;
+  for (p = 0; (p = bits_next (&f->resident, p, P.pages)) < P.pages; p = b) {
+    folio_of (f, p, &a, &b);
+    for (kept = false; a < b; a++)
+      kept |= may_stay (f, f->disk, a);
+    if (!kept)
+      fault ("page %u is resident %s%s%s (%u are resident)", p, when,
+             bit (&f->dirty, p) ? ", dirty" : "",
+             bit (&f->writeback, p) ? ", under writeback" : "", f->nr_resident);
+  }
+}
+
+void
+promise_idle (struct disk *d, const char *when)
+{
+  const struct evictor *ev = d->evictor;
+  const struct throttle *t = &ev->throttle;
+  struct file *f = d->file;
+  uint32_t p;
+
+  /* What this life keeps, and a later one does not know. */
+  for (p = 0;
+       ev->map.failed && (p = bits_next (&f->resident, p, P.pages)) < P.pages;
+       p++)
+    bit_set (&f->old, p, bit (&f->old, p) || may_stay (f, d, p));
+  queue[f->nr].nr = 0;
+  if (t->writers || t->writing || !STAILQ_EMPTY (&t->waiting))
+    fault ("write slots are in use %s", when);
+  if (ev->unmapped)
+    fault ("writes without memory are counted %s", when);
+  if (page_map_has_windows (&ev->map))
+    return;
+  if (t->used)
+    fault ("%u bytes of credit are in use %s", (unsigned) t->used, when);
+  if (ev->flight.bytes)
+    fault ("%u bytes are in flight %s", (unsigned) ev->flight.bytes, when);
+}

@@ -1,0 +1,547 @@
+/* The server: what plugins/file/disk.c, connection.c, reading.c and zero.c do
+ * with the engine, without NBD.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server.h"
+#include "eviction/kernel.h"
+
+uint64_t requests_in_progress, bytes_in_progress;
+
+static struct lock registry;
+static unsigned connections;
+static pthread_t last_thread;
+static char disk_closed; /* an event */
+
+void
+server_reset (void)
+{
+  lock_init (&registry);
+  connections = last_thread = 0;
+  requests_in_progress = bytes_in_progress = 0;
+}
+
+/* ---- disk.c ---- */
+
+static void
+disk_free (struct disk *d)
+{
+  if (d->evictor) {
+    promise_idle (d, "at the end");
+    evictor_free (d->evictor);
+  }
+  errors_free (&d->errors);
+  kernel_close (d->fd);
+  free (d);
+}
+
+static bool
+unregister_locked (struct disk *d)
+{
+  d->kept = errors_unreported (&d->errors) != 0;
+  if (!d->kept)
+    d->file->disk = NULL;
+  wake_event (&disk_closed);
+  return !d->kept;
+}
+
+static bool
+release (void *arg)
+{
+  struct disk *d = arg;
+  pthread_t previous = 0;
+  bool gone;
+
+  lock_take (&registry);
+  gone = d->refs == 0 && !d->kept && evictor_is_emptied (d->evictor) &&
+         unregister_locked (d);
+  if (gone) {
+    previous = last_thread;
+    last_thread = self () + 1;
+  }
+  lock_release (&registry);
+  if (gone)
+    disk_free (d);
+  if (previous)
+    thread_join (previous);
+  return gone;
+}
+
+static struct disk *
+disk_new (struct file *f)
+{
+  struct disk *d = calloc (1, sizeof *d);
+  const struct evictor_config config = {
+    .fd = d->fd = file_open (f),
+    .name = "disk",
+    .windows = P.windows,
+    .ring = P.windows * P.window_size,
+    .read_ahead = P.read_ahead,
+    .preserve = P.preserve,
+    .pages = &d->pages,
+    .errors = &d->errors,
+    .release = release,
+    .disk = d,
+  };
+
+  d->file = f;
+  d->refs = 1;
+  errors_init (&d->errors, d->fd,
+               pagecache_syncs_handles (file_system_magic ()));
+  pagecache_probe (&d->pages, d->fd, file_system_magic ());
+  promise_life (f);
+  d->evictor = evictor_new (&config);
+  if (d->evictor && evictor_start (d->evictor) == 0)
+    return d;
+  disk_free (d);
+  return NULL;
+}
+
+static struct disk *
+disk_get (struct file *f)
+{
+  struct disk *d;
+
+  lock_take (&registry);
+  d = f->disk;
+  if (d) {
+    d->refs++;
+    d->kept = false;
+  }
+  else
+    f->disk = d = disk_new (f);
+  lock_release (&registry);
+  return d;
+}
+
+static void
+disk_put (struct disk *d)
+{
+  bool gone;
+
+  lock_take (&registry);
+  gone = --d->refs == 0 && !evictor_close (d->evictor) && unregister_locked (d);
+  lock_release (&registry);
+  if (gone)
+    disk_free (d);
+}
+
+void
+server_ends (void)
+{
+  const uint64_t until = now + 60 * SECOND;
+  struct file *f;
+
+  for (f = file; f < file + P.files; f++)
+    while (f->disk && !f->disk->kept)
+      if (wait_event (&disk_closed, until, "the end of a disk"))
+        fault ("a closed disk is not released");
+  if (last_thread)
+    thread_join (last_thread);
+  last_thread = 0;
+}
+
+/* ---- connection.c ---- */
+
+bool
+connection_open (struct connection *c, struct file *f)
+{
+  c->file = f;
+  c->disk = disk_get (f);
+  if (c->disk == NULL)
+    return false;
+  c->fd = file_open (f);
+  c->fua_fd = -1;
+  c->number = ++connections;
+  errors_client_init (&c->disk->errors, &c->errors);
+  c->opened = ++event;
+  trace ("connection %u opens file %u", c->number, f->nr);
+  return true;
+}
+
+/* A close does not wait for the disk. */
+void
+connection_close (struct connection *c)
+{
+  const uint64_t begin = now;
+  struct disk *d = c->disk;
+
+  trace ("connection %u closes", c->number);
+  c->disk = NULL;
+  kernel_close (c->fd);
+  if (c->fua_fd >= 0)
+    kernel_close (c->fua_fd);
+  disk_put (d);
+  if (calm && begin > calm_since + 40 * MS && now - begin > 1 * MS)
+    fault ("a close takes %.3f ms", (now - begin) / 1e6);
+}
+
+static uint64_t
+chunk (uint64_t offset, uint64_t length)
+{
+  const uint64_t rest = P.window_size - offset % P.window_size;
+
+  return length < rest ? length : rest;
+}
+
+static int
+shared_fd (const struct connection *c)
+{
+  return c->disk->errors.per_handle ? c->fd : c->disk->fd;
+}
+
+static void
+request_begins (uint64_t length)
+{
+  requests_in_progress++;
+  bytes_in_progress += length;
+}
+
+static void
+request_ends (uint64_t length, uint64_t began)
+{
+  requests_in_progress--;
+  bytes_in_progress -= length;
+  if (!performance && now - began > 60 * SECOND)
+    fault ("a request takes %.1f s", (now - began) / 1e9);
+}
+
+/* A request that changes the disk, and what it has written so far. */
+struct change {
+  errors_mark begun;
+  bool fua;
+  int fua_fd;
+  unsigned nr;
+  struct part {
+    uint64_t offset, length;
+    uint32_t version;
+  } part[256];
+};
+
+static void
+change_begins (struct connection *c, struct change *change, bool fua)
+{
+  c->disk->changed = true;
+  change->begun = errors_now (&c->disk->errors);
+  change->fua = fua;
+  change->fua_fd = -1;
+  change->nr = 0;
+  if (!fua || c->disk->errors.per_handle)
+    return;
+  if (change->begun == 0) {
+    change->fua_fd = c->fua_fd;
+    c->fua_fd = -1;
+  }
+  if (change->fua_fd == -1)
+    change->fua_fd = reopen (c->fd, 0);
+}
+
+static void
+add_part (struct change *change, uint64_t offset, uint64_t length,
+          uint32_t version)
+{
+  if (!performance && length > 0)
+    change->part[change->nr++ % 256] = (struct part){ offset, length, version };
+}
+
+static int
+change_ends (struct connection *c, struct change *change, int err)
+{
+  const bool alone = change->fua_fd >= 0;
+  uint64_t ended;
+  unsigned i;
+  int fd;
+
+  if (change->fua && err == 0)
+    err = errors_sync_fua (&c->disk->errors,
+                           alone ? change->fua_fd : shared_fd (c), alone,
+                           change->begun);
+  if (alone && err == 0) {
+    fd = c->fua_fd;
+    c->fua_fd = change->fua_fd;
+    change->fua_fd = fd;
+  }
+  if (change->fua_fd >= 0)
+    kernel_close (change->fua_fd);
+  ended = ++event;
+  errors_change_ends (&c->disk->errors, &c->errors, change->begun);
+  for (i = 0; i < change->nr; i++) {
+    const struct part *p = &change->part[i];
+
+    if (err)
+      promise_refused (p->version);
+    else
+      promise_written (c->file, p->offset, p->length, p->version, change->fua,
+                       ended);
+  }
+  return err;
+}
+
+static int
+write_chunk (struct connection *c, struct change *change, uint64_t offset,
+             uint64_t length)
+{
+  struct errors *errors = &c->disk->errors;
+  const errors_mark begun = errors_now (errors);
+  struct evictor_write w;
+  const bool recorded = evictor_write_begins (c->disk->evictor, &w, offset,
+                                              length);
+  uint64_t done = 0;
+  uint32_t version = 0;
+  unsigned tries = 0, i;
+  int err = 0;
+
+  sim_yield ();
+  while (done < length && err == 0) {
+    const int64_t r = file_pwrite (c->fd, offset + done, length - done,
+                                   c->number, &version);
+
+    if (r > 0)
+      add_part (change, offset + done, r, version);
+    if (r == -1 && !was_interrupted (&tries))
+      err = errno;
+    done += r > 0 ? r : 0;
+  }
+  sim_yield ();
+  if (!recorded && err == 0)
+    err = errors_sync_fua (errors, shared_fd (c), false, begun);
+  for (i = 0; err && i < change->nr; i++) /* the client gets the error */
+    promise_refused (change->part[i].version);
+  evictor_write_ends (c->disk->evictor, &w, done);
+  return err;
+}
+
+static int
+write_all (struct connection *c, struct change *change, uint64_t offset,
+           uint64_t length)
+{
+  int err = 0;
+
+  while (length > 0 && err == 0) {
+    const uint64_t n = chunk (offset, length);
+
+    err = write_chunk (c, change, offset, n);
+    offset += n;
+    length -= n;
+  }
+  return err;
+}
+
+int
+connection_write (struct connection *c, uint64_t offset, uint64_t length,
+                  bool fua)
+{
+  const uint64_t began = now;
+  struct change change;
+  int err;
+
+  request_begins (length);
+  change_begins (c, &change, fua);
+  err = write_all (c, &change, offset, length);
+  err = change_ends (c, &change, err);
+  trace ("connection %u: write%s of [%.1f,+%.1f) pages = %d", c->number,
+         fua ? " (FUA)" : "", offset / 4096.0, length / 4096.0, err);
+  request_ends (length, began);
+  return err;
+}
+
+int
+connection_flush (struct connection *c)
+{
+  const uint64_t began = now;
+  struct promised_flush fl;
+  int err;
+
+  request_begins (0);
+  trace ("connection %u: flush begins", c->number);
+  promise_flush_begins (&fl, c->file, c->number, c->opened);
+  flush_steps (true);
+  err = errors_flush (&c->disk->errors, &c->errors, c->fd, !c->disk->changed);
+  promise_flush_ends (&fl, err);
+  flush_steps (false);
+  trace ("connection %u: flush = %d", c->number, err);
+  evictor_flushed (c->disk->evictor);
+  request_ends (0, began);
+  return err;
+}
+
+/* ---- zero.c ---- */
+
+/* no_old_pages and may_have_folio */
+static bool
+may_have_folio (const struct disk *d, uint64_t at)
+{
+  return at >= PAGE && (d->pages.counts != COUNTS_BY_CACHESTAT ||
+                        (pagecache_count (&d->pages, d->fd, at - PAGE, PAGE) &&
+                         pagecache_count (&d->pages, d->fd, at, PAGE)));
+}
+
+/* Returns false if zeroes must be written. */
+static bool
+punch (struct connection *c, struct change *change, uint64_t offset,
+       uint64_t length, int *err)
+{
+  struct disk *d = c->disk;
+  const errors_mark begun = errors_now (&d->errors);
+  uint32_t version;
+
+  if (begun && evictor_has_newer_beside (d->evictor, offset, length) &&
+      (may_have_folio (d, offset) || may_have_folio (d, offset + length)))
+    return false;
+  *err = file_punch (c->fd, offset, length, c->number, &version);
+  if (*err == 0) {
+    add_part (change, offset, length, version);
+    evictor_is_on_disk (d->evictor, offset, length, begun);
+  }
+  else
+    promise_refused (version);
+  return true;
+}
+
+int
+connection_zero (struct connection *c, uint64_t offset, uint64_t length,
+                 bool fua)
+{
+  const uint64_t end = offset + length, began = now;
+  const uint64_t from = (offset + PAGE - 1) / PAGE * PAGE;
+  const uint64_t to = end / PAGE * PAGE;
+  struct change change;
+  int err = 0;
+
+  request_begins (length);
+  change_begins (c, &change, fua);
+  if (from >= to || !punch (c, &change, from, to - from, &err))
+    err = write_all (c, &change, offset, length);
+  else if (err == 0) {
+    err = write_all (c, &change, offset, from - offset);
+    if (err == 0)
+      err = write_all (c, &change, to, end - to);
+  }
+  err = change_ends (c, &change, err);
+  trace ("connection %u: zero of [%.1f,+%.1f) pages = %d", c->number,
+         offset / 4096.0, length / 4096.0, err);
+  request_ends (length, began);
+  return err;
+}
+
+/* ---- reading.c ---- */
+
+#define MOST_READ (UINT64_C (2) << 20)
+
+/* What the chunk of a read may return: "promised" is from before it began. */
+struct reading {
+  uint64_t offset;
+  uint32_t promised[MOST_READ / HALF];
+};
+
+static int
+read_range (struct connection *c, const struct reading *r, uint64_t offset,
+            uint64_t length, bool direct)
+{
+  uint32_t versions[MOST_READ / HALF];
+  int err = 0;
+
+  if (direct)
+    err = file_pread_direct (c->fd, offset, length, versions);
+  else
+    file_pread (c->fd, offset, length, versions);
+  if (!performance && err == 0)
+    promise_read_ends (c->file, offset, length,
+                       r->promised + (offset - r->offset) / HALF, versions);
+  return err;
+}
+
+static int
+read_and_drop (struct connection *c, const struct reading *r, uint64_t offset,
+               uint64_t length)
+{
+  const bool looked = evictor_read_begins (c->disk->evictor, offset, length);
+  const int err = read_range (c, r, offset, length, false);
+
+  if (looked)
+    evictor_read (c->disk->evictor, offset, length);
+  return err;
+}
+
+static int
+read_preserving (struct connection *c, const struct reading *r, uint64_t offset,
+                 uint64_t length)
+{
+  int err = 0;
+
+  while (length > 0 && err == 0) {
+    uint64_t n = length;
+
+    if (evictor_is_newer (c->disk->evictor, offset, &n) ||
+        read_range (c, r, offset, n, true) != 0)
+      err = read_and_drop (c, r, offset, n);
+    offset += n;
+    length -= n;
+  }
+  return err;
+}
+
+static int
+read_chunk (struct connection *c, uint64_t offset, uint64_t length)
+{
+  struct evictor *ev = c->disk->evictor;
+  struct reading r;
+  int err;
+
+  if (length > MOST_READ)
+    fault ("a read is too long for this program");
+  r.offset = offset;
+  if (!performance)
+    promise_read_begins (c->file, offset, length, r.promised);
+  if (P.preserve)
+    return read_preserving (c, &r, offset, length);
+  if (!performance && P.fs == EXT4 && length <= 64 * 1024 && one_in (2) &&
+      !evictor_may_have (ev, offset, length) &&
+      read_range (c, &r, offset, length, true) == 0) {
+    evictor_bypassed (ev, offset, length, one_in (8));
+    return 0;
+  }
+  err = read_range (c, &r, offset, length, false);
+  evictor_read (ev, offset, length);
+  return err;
+}
+
+int
+connection_read (struct connection *c, uint64_t offset, uint64_t length)
+{
+  struct evictor *ev = c->disk->evictor;
+  const uint64_t second = now / SECOND, all = length, began = now;
+  int err = 0;
+
+  request_begins (all);
+  if (c->read_at != second)
+    evictor_count_reader (ev, second);
+  c->read_at = second;
+  evictor_reading (ev, all);
+  while (length > 0 && err == 0) {
+    const uint64_t n = chunk (offset, length);
+
+    err = read_chunk (c, offset, n);
+    offset += n;
+    length -= n;
+  }
+  evictor_reading (ev, -(int64_t) all);
+  trace ("connection %u: read = %d", c->number, err);
+  request_ends (all, began);
+  return err;
+}
+
+void
+connection_prefetch (struct connection *c, uint64_t offset, uint64_t length)
+{
+  if (!P.preserve)
+    evictor_prefetch (c->disk->evictor, offset, length);
+}

@@ -1,0 +1,59 @@
+/* The server: what plugins/file/disk.c, connection.c, reading.c and zero.c do
+ * with the engine, without NBD.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef SIM_SERVER_H
+#define SIM_SERVER_H
+
+#include "world.h"
+#include "eviction/evictor.h"
+
+/* See disk.h. */
+struct disk {
+  struct file *file;
+  unsigned refs;
+  bool kept, changed;
+  int fd;
+  struct errors errors;
+  struct pagecache pages;
+  struct evictor *evictor;
+};
+
+struct connection {
+  unsigned number; /* from 1 */
+  struct file *file;
+  struct disk *disk; /* NULL = closed */
+  int fd, fua_fd;
+  struct errors_client errors;
+  uint64_t opened; /* event */
+  uint64_t read_at;
+};
+
+/* Totals of the requests in progress. */
+extern uint64_t requests_in_progress, bytes_in_progress;
+
+void server_reset (void);
+
+/* Returns false if the connection is refused. */
+bool connection_open (struct connection *c, struct file *f);
+void connection_close (struct connection *c);
+
+/* Offsets and lengths are multiples of HALF.  Requests return 0 or an errno
+ * value.
+ */
+int connection_write (struct connection *c, uint64_t offset, uint64_t length,
+                      bool fua);
+int connection_zero (struct connection *c, uint64_t offset, uint64_t length,
+                     bool fua);
+int connection_read (struct connection *c, uint64_t offset, uint64_t length);
+int connection_flush (struct connection *c);
+void connection_prefetch (struct connection *c, uint64_t offset,
+                          uint64_t length);
+
+/* Wait until the disks that are closed are freed, or kept for an error. */
+void server_ends (void);
+
+#endif /* SIM_SERVER_H */

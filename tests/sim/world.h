@@ -1,0 +1,393 @@
+/* The simulated world: one random sequence, a virtual clock, coroutines instead
+ * of threads, and files with a page cache and a disk.
+ *
+ * Everything runs in one thread, and each choice comes from the random
+ * sequence, so a seed repeats a run bit by bit.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#ifndef SIM_WORLD_H
+#define SIM_WORLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "eviction/errors.h"
+#include "eviction/util.h"
+
+#define PAGE UINT64_C (4096)
+#define HALF (PAGE / 2) /* the smallest unit that a write changes */
+#define US UINT64_C (1000)
+#define MS UINT64_C (1000000)
+#define SECOND UINT64_C (1000000000)
+#define NEVER UINT64_MAX
+
+/* ---- parameters of a history ---- */
+
+/* X (name, what it is).  "one in N" is a probability; 0 = never. */
+#define PARAMETERS(X)                                                          \
+  /* The scheduler. */                                                         \
+  X (schedule)        /* seed of all choices while the history runs */         \
+  X (switch_one_in)   /* a yield lets another coroutine run */                 \
+  X (nap_one_in)      /* a yield takes time */                                 \
+  X (change_one_in)   /* priorities change at a switch; 0 = no priorities */   \
+  X (spurious_one_in) /* a condition wakes without a signal */                 \
+  X (slow_calls)      /* percent of kernel calls that take time */             \
+  /* What the process may lack. */                                             \
+  X (no_memory_one_in)                                                         \
+  X (no_thread_one_in)                                                         \
+  X (no_file_one_in) /* a descriptor */                                        \
+  /* The file system, see kernel.c. */                                         \
+  X (fs)                                                                       \
+  X (files)                                                                    \
+  X (pages)     /* of each file */                                             \
+  X (folios)    /* large ones exist */                                         \
+  X (no_counts) /* 1: no cachestat; 2: no mincore either */                    \
+  X (no_ranges) /* a sandbox refuses sync_file_range */                        \
+  /* The server. */                                                            \
+  X (windows)                                                                  \
+  X (window_size)                                                              \
+  X (limit) /* bytes; 0 = none */                                              \
+  X (preserve)                                                                 \
+  X (connections)                                                              \
+  X (read_ahead)                                                               \
+  /* The disk.  Time in ns, rate in bytes per second. */                       \
+  X (rate)                                                                     \
+  X (latency)                                                                  \
+  X (queue)    /* requests at a time */                                        \
+  X (seek)     /* time to another place */                                     \
+  X (elevator) /* requests are sorted */                                       \
+  X (tokens)   /* requests per second; 0 = any */                              \
+  X (burst)    /* requests that need no token */                               \
+  /* Faults, between two times in ms. */                                       \
+  X (fault_from)                                                               \
+  X (fault_to)                                                                 \
+  X (write_error_one_in)                                                       \
+  X (flush_error_one_in) /* which loses the disk's cache */                    \
+  X (start_error_one_in) /* no blocks: only the starter gets the error */      \
+  X (start_again_one_in) /* a start fails, and nothing is lost */              \
+  X (short_write_one_in) /* pwrite is short, or fails */                       \
+  /* Other processes: mean time between two actions, in ms; 0 = none. */       \
+  X (flusher) /* the kernel's own writeback */                                 \
+  X (reader)                                                                   \
+  X (writer)                                                                   \
+  X (mapper)                                                                   \
+  X (syncer)                                                                   \
+  X (reclaim)                                                                  \
+  X (end) /* how the history ends, see history.c */
+
+struct parameters {
+#define FIELD(name) uint64_t name;
+  PARAMETERS (FIELD)
+#undef FIELD
+};
+
+extern struct parameters P;
+
+/* The file systems of the model. */
+enum { EXT4, OVERLAYFS, NFS, FUSE_WRITEBACK, FUSE, FILE_SYSTEMS };
+
+/* ---- random numbers ---- */
+
+void random_seed (uint64_t seed);
+uint64_t random_64 (void);
+uint32_t random_below (uint64_t n); /* 0 if n is 0 */
+bool one_in (uint64_t n);
+
+/* ---- the clock and the scheduler, scheduler.c ---- */
+
+/* The performance mode has no random delays, and each action has a cost. */
+extern bool performance;
+
+/* No more random delays and faults: the history is about to end. */
+extern bool calm;
+extern uint64_t calm_since; /* time */
+
+/* Present time in ns; the number of the last event, which orders all. */
+extern uint64_t now, event;
+extern uint64_t run_hash, nr_switches;
+
+#define MOST_COROUTINES 64
+
+/* Start with an empty world. */
+void scheduler_reset (void);
+
+/* Run until no coroutine can run any more. */
+void scheduler_run (void);
+
+/* Whether all except "i" have been joined. */
+bool scheduler_all_ended (int i);
+
+/* Returns the number of the new coroutine, for join. */
+int spawn (void *(*run) (void *), void *arg, const char *name);
+void join (int coroutine);
+
+/* The number of the running coroutine, or -1; its name. */
+int self (void);
+const char *self_name (void);
+
+/* Let another coroutine run, perhaps. */
+void sim_yield (void);
+
+/* A flush begins, with true, or has ended.  What it does before and after the
+ * call that syncs is one step, because no client can see an order in it.
+ */
+void flush_steps (bool begins);
+void sync_steps (bool begins); /* that call begins or ends */
+
+/* Whether the coroutine is another process. */
+bool is_other_process (void);
+
+/* Wait for an event, which is any address, or until a time.  Returns true if
+ * the time was reached.  "what" is for reports.
+ */
+bool wait_event (const void *on, uint64_t until, const char *what);
+void wake_event (const void *on);
+void sleep_for (uint64_t ns);
+
+/* Return whether a coroutine has waited for "on" since "since". */
+bool waits_since (const void *on, uint64_t since);
+
+/* A kernel call takes "cost" in the performance mode, and else a random time.
+ */
+void take_time (uint64_t cost);
+
+/* The allocations that are in use. */
+extern uint64_t nr_allocated;
+
+/* ---- reports, sim.c ---- */
+
+/* End the history: a promise is broken. */
+__attribute__ ((noreturn, format (printf, 1, 2))) void
+fault (const char *format, ...);
+
+extern bool verbose;
+__attribute__ ((format (printf, 1, 2))) void trace_line (const char *format,
+                                                         ...);
+#define trace(...)                                                             \
+  do {                                                                         \
+    if (verbose)                                                               \
+      trace_line (__VA_ARGS__);                                                \
+  } while (0)
+
+/* Print where each coroutine waits. */
+void print_coroutines (void);
+
+/* ---- files ---- */
+
+/* A loss: the data that a disk did not take, by versions. */
+struct loss {
+  uint32_t version[2];
+  uint64_t at; /* event */
+};
+#define MOST_LOSSES 4
+
+/* The versions of each half of a page.  A write has one version, and later
+ * writes have higher ones.
+ */
+struct page {
+  uint32_t memory[2];   /* if the page is resident */
+  uint32_t writing[2];  /* that its writeback copies */
+  uint32_t disk[2];     /* that a read of the disk returns */
+  uint32_t durable[2];  /* that a crash leaves */
+  uint32_t promised[2]; /* that was acknowledged to a client */
+  uint64_t promised_at[2];
+  uint16_t in_folio, folio_pages; /* where the page is in its folio */
+  uint16_t nr_losses;
+  struct loss loss[MOST_LOSSES]; /* the latest last */
+};
+
+#define MOST_PAGES (1u << 18)
+struct bits {
+  uint64_t word[MOST_PAGES / 64];
+};
+
+static inline bool
+bit (const struct bits *b, uint32_t p)
+{
+  return b->word[p / 64] >> p % 64 & 1;
+}
+
+static inline void
+bit_set (struct bits *b, uint32_t p, bool on)
+{
+  const uint64_t mask = UINT64_C (1) << p % 64;
+
+  b->word[p / 64] = on ? b->word[p / 64] | mask : b->word[p / 64] & ~mask;
+}
+
+/* Return the first page in [p, end) that is set, or end. */
+uint32_t bits_next (const struct bits *b, uint32_t p, uint32_t end);
+uint32_t bits_count (const struct bits *b, uint32_t p, uint32_t end);
+
+/* A request to a disk. */
+struct request {
+  uint32_t first, nr; /* pages */
+  const void *reads;  /* the event that a read waits for; NULL = a write */
+  uint64_t ends;      /* time */
+};
+
+#define MOST_QUEUED 128 /* then a writer waits, blk_mq_get_tag */
+#define MOST_IN_FLIGHT 256
+
+struct device {
+  struct request queued[MOST_QUEUED + MOST_COROUTINES];
+  struct request in_flight[MOST_IN_FLIGHT];
+  unsigned nr_queued, nr_in_flight;
+  uint64_t free_at; /* time when the transfer of the last one ends */
+  uint64_t token_at;
+  uint32_t head; /* page behind the last request */
+  char room;     /* an event */
+};
+
+struct disk;
+struct file {
+  unsigned nr;
+  struct page *page;
+  /* The page cache.  "failed" pages are clean, and their last writeback has
+   * failed.  "volatile_" pages are in the disk's cache.  "changed" ones have
+   * been written in this history.
+   */
+  struct bits resident, dirty, writeback, failed, mapped, volatile_, changed;
+  /* Pages that another process has brought in, and had brought in before the
+   * server used the file; all that were ever one of these; and failed pages
+   * that an earlier life of the server has left.
+   */
+  struct bits others, kept, spared, old;
+  uint32_t nr_resident, nr_writeback, most_resident, most_writeback;
+  /* The address_space. */
+  uint32_t wb_err;
+  bool as_eio;
+  struct lock inode; /* i_rwsem */
+  struct device device;
+  /* The server's. */
+  struct disk *disk; /* NULL if the file is not open */
+  unsigned life;     /* how often the server has opened the file */
+};
+
+#define MOST_FILES 3
+extern struct file file[MOST_FILES];
+
+void files_reset (void);
+
+/* ---- the disk, device.c ---- */
+
+/* Whether faults are on. */
+bool is_faulty (void);
+
+/* Queue a write of pages that are under writeback, or a read.  A write waits
+ * while the queue is full.
+ */
+void device_write (struct file *f, uint32_t first, uint32_t nr);
+void device_read (struct file *f, uint32_t first, uint32_t nr);
+
+/* Make all that the disk has taken durable, or lose a part of it.  Returns 0 or
+ * an errno value.
+ */
+int device_flush (struct file *f);
+
+/* Complete all requests that have ended; and when the next one ends. */
+void devices_run (void);
+uint64_t devices_next (void);
+
+/* ---- the kernel, kernel.c: beside kernel.h ---- */
+
+/* Descriptors are 1000 and up. */
+int file_open (struct file *f);
+struct file *file_of (int fd);
+void check_no_descriptor (void);
+
+/* End the writeback of pages. */
+void writeback_ends (struct file *f, uint32_t first, uint32_t nr, bool failed);
+
+/* The folio of a page: [*first, *end). */
+void folio_of (const struct file *f, uint32_t p, uint32_t *first,
+               uint32_t *end);
+
+/* Add a loss of the present data of the disk or of a writeback. */
+void page_lost (struct file *f, uint32_t p, const uint32_t version[2]);
+
+/* pwrite(2) and pread(2), of whole halves of pages, and direct reads.  pwrite
+ * returns the bytes written, or -1 with errno.  "connection" is 0 for another
+ * process.  *version is that of the write, see promise_write.
+ */
+int64_t file_pwrite (int fd, uint64_t offset, uint64_t length,
+                     unsigned connection, uint32_t *version);
+void file_pread (int fd, uint64_t offset, uint64_t length, uint32_t versions[]);
+int file_pread_direct (int fd, uint64_t offset, uint64_t length,
+                       uint32_t versions[]);
+
+/* fallocate(2) with FALLOC_FL_PUNCH_HOLE, of whole pages. */
+int file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
+                uint32_t *version);
+
+/* Reclaim, and the kernel's own writeback. */
+void file_reclaim (struct file *f, uint32_t p, uint32_t end);
+void file_start_writeback (struct file *f, uint32_t p, uint32_t end);
+
+/* The number of the file system, see <linux/magic.h>. */
+uint32_t file_system_magic (void);
+
+/* ---- promises, promises.c ---- */
+
+void promises_reset (void);
+
+/* A write begins: returns its version.  "connection" is 0 for another process.
+ * "life" is file.life.
+ */
+uint32_t promise_write (unsigned connection, unsigned life);
+
+/* A part of a write with this version is acknowledged; with "durable" it had
+ * FUA.  A flush that began after the event "ended" may have failed for it, but
+ * only one that begins now must cover it.  Or the client gets an error.
+ */
+void promise_written (struct file *f, uint64_t offset, uint64_t length,
+                      uint32_t version, bool durable, uint64_t ended);
+void promise_refused (uint32_t version);
+
+/* The server opens the disk of a file: file.life begins. */
+void promise_life (struct file *f);
+
+/* A flush, and the writes that it covers. */
+struct covered;
+struct promised_flush {
+  struct file *file;
+  unsigned connection;
+  uint64_t opened, begun; /* events */
+  struct covered *covered;
+  unsigned nr;
+};
+void promise_flush_begins (struct promised_flush *fl, struct file *f,
+                           unsigned connection, uint64_t opened);
+void promise_flush_ends (struct promised_flush *fl, int err);
+
+/* What a read may return: versions_promised before it begins, and the check. */
+void promise_read_begins (struct file *f, uint64_t offset, uint64_t length,
+                          uint32_t versions[]);
+void promise_read_ends (struct file *f, uint64_t offset, uint64_t length,
+                        const uint32_t promised[], const uint32_t versions[]);
+
+/* The engine says that it does not keep all failed pages. */
+void promise_gave_up (void);
+
+/* The engine drops a page. */
+void promise_dropped (struct file *f, uint32_t p);
+
+/* A lock is about to be released, or was waited with until a time limit. */
+void promise_locked (const struct lock *l);
+void promise_ticked (const struct lock *l, uint64_t since);
+
+/* No page is resident, except failed ones.  "when" is for the report. */
+void promise_empty (struct file *f, const char *when);
+
+/* The disk of a file is idle, or is about to be freed: credit, slots and bytes
+ * in flight are 0.
+ */
+void promise_idle (struct disk *d, const char *when);
+
+/* The server has ended: another program's fsync reports what no flush has. */
+void promise_ended (struct file *f);
+
+#endif /* SIM_WORLD_H */
