@@ -58,4 +58,9 @@ uint64_t history_run (const struct history *h);
 void history_print (FILE *fp, const struct history *h);
 bool history_read (FILE *fp, struct history *h);
 
+/* ---- perf.c ---- */
+
+/* Print the table of loads and disks. */
+void run_performance (void);
+
 #endif /* SIM_HISTORY_H */

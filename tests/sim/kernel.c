@@ -207,13 +207,21 @@ void
 page_lost (struct file *f, uint32_t p, const uint32_t version[2])
 {
   struct page *page = &f->page[p];
+  struct loss *l = page->loss;
+  unsigned i;
 
   trace ("page %u: versions %u, %u are lost", p, version[0], version[1]);
-  if (page->nr_losses == MOST_LOSSES)
-    memmove (page->loss, page->loss + 1,
-             --page->nr_losses * sizeof *page->loss);
-  page->loss[page->nr_losses++] = (struct loss){ { version[0], version[1] },
-                                                 ++event };
+  for (i = 0; i < page->nr_losses; i++)
+    if (l[i].version[0] >= version[0] && l[i].version[1] >= version[1])
+      return;                           /* they were lost before */
+  if (page->nr_losses == MOST_LOSSES) { /* the first two become one */
+    for (i = 0; i < 2; i++)
+      if (l[0].version[i] < l[1].version[i])
+        l[0].version[i] = l[1].version[i];
+    memmove (l + 1, l + 2, (MOST_LOSSES - 2) * sizeof *l);
+    page->nr_losses--;
+  }
+  l[page->nr_losses++] = (struct loss){ { version[0], version[1] }, ++event };
 }
 
 void
@@ -603,13 +611,17 @@ kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
   return true;
 }
 
-/* fiemap_prep: filemap_write_and_wait */
+/* fiemap_prep: filemap_write_and_wait.  Block devices, NFS and FUSE have no
+ * FIEMAP (ioctl_fiemap).
+ */
 int
 kernel_write_all (int fd)
 {
   int err;
 
   take_time (1 * US);
+  if (P.fs != EXT4 && P.fs != OVERLAYFS)
+    return EOPNOTSUPP;
   err = write_and_wait (file_of (fd), 0, P.pages, true);
   take_time (0);
   trace ("FIEMAP (%d) = %d", fd, err);
@@ -866,7 +878,8 @@ file_pread_direct (int fd, uint64_t offset, uint64_t length,
   return 0;
 }
 
-/* truncate_inode_partial_folio: a folio that reaches out of the range is split;
+/* truncate_inode_pages_range waits for writeback.
+ * truncate_inode_partial_folio: a folio that reaches out of the range is split;
  * if that fails because somebody uses it, a clean folio goes as a whole.
  */
 static void
@@ -874,6 +887,7 @@ truncate (struct file *f, uint32_t p, uint32_t end)
 {
   uint32_t a, b, q;
 
+  wait_for_writeback (f, p, end);
   for (; (p = bits_next (&f->resident, p, end)) < end; p = b) {
     folio_of (f, p, &a, &b);
     if (b - a > 1 && (a < p || b > end)) {
@@ -924,9 +938,9 @@ uint32_t
 file_system_magic (void)
 {
   static const uint32_t magic[] = {
-    [EXT4] = EXT4_SUPER_MAGIC, [OVERLAYFS] = OVERLAYFS_SUPER_MAGIC,
-    [NFS] = NFS_SUPER_MAGIC,   [FUSE_WRITEBACK] = FUSE_SUPER_MAGIC,
-    [FUSE] = FUSE_SUPER_MAGIC,
+    [EXT4] = EXT4_SUPER_MAGIC,           [BLOCK_DEVICE] = 0,
+    [OVERLAYFS] = OVERLAYFS_SUPER_MAGIC, [NFS] = NFS_SUPER_MAGIC,
+    [FUSE_WRITEBACK] = FUSE_SUPER_MAGIC, [FUSE] = FUSE_SUPER_MAGIC,
   };
 
   return magic[P.fs];

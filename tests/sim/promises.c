@@ -406,6 +406,9 @@ promise_empty (struct file *f, const char *when)
    */
   if (P.preserve && (P.no_memory_one_in || P.no_thread_one_in || P.mapper))
     return;
+  /* What is given up is not committed, so that NFS reports an error later. */
+  if (P.fs == NFS && gave_up[f->nr])
+    return;
   /* The engine takes its failed pages for resident ones, so it misses as many
    * as the kernel has taken.
    */

@@ -296,6 +296,7 @@ usage (FILE *fp)
   fputs ("usage: sim [-s SEED] [-n HISTORIES] [-t SECONDS] [-f FAULTS] [-v]\n"
          "       sim -m [-s SEED]              make it smaller, and print it\n"
          "       sim [-n SCHEDULES] FILE...    run fixed histories\n"
+         "       sim -p                        performance in virtual time\n"
          "-2 runs each history twice and compares, -f stops after so many.\n",
          fp);
 }
@@ -310,7 +311,7 @@ main (int argc, char *argv[])
 
   shared = mmap (NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  while ((o = getopt (argc, argv, "s:n:t:f:vm2h")) != -1)
+  while ((o = getopt (argc, argv, "s:n:t:f:vmp2h")) != -1)
     switch (o) {
     case 's':
       seed = strtoull (optarg, NULL, 0);
@@ -334,6 +335,9 @@ main (int argc, char *argv[])
     case '2':
       twice = true;
       break;
+    case 'p':
+      run_performance ();
+      return 0;
     default:
       usage (o == 'h' ? stdout : stderr);
       return o == 'h' ? 0 : 2;
