@@ -38,14 +38,20 @@ fake_fdatasync (int fd)
   return err ? -1 : 0;
 }
 
-static int range_error; /* that the disk's description has not reported yet */
+/* What sync_file_range(2) reports next on the disk's description, and on that
+ * of a connection.
+ */
+static int range_error, own_range_error;
 
 static int
 fake_sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
 {
-  assert_int_equal (fd, 3);
-  errno = range_error;
-  range_error = 0;
+  int *const error = fd == 3 ? &range_error : &own_range_error;
+
+  if (flags == 0)
+    return 0;
+  errno = *error;
+  *error = 0;
   return errno ? -1 : 0;
 }
 
@@ -80,7 +86,7 @@ static errors_mark begun;
 static int
 begin (void **state)
 {
-  sync_error = range_error = interrupts = syncs = 0;
+  sync_error = range_error = own_range_error = interrupts = syncs = 0;
   during = NULL;
   memset (&a, 0xa5, sizeof a);
   memset (&b, 0xa5, sizeof b);
@@ -394,31 +400,61 @@ one_error_fails_two_flushes_at_most (void **state)
   assert_int_equal (flush (&a, 0), 0);
 }
 
+/* A flush of a connection whose description has an error to report from before.
+ */
+static int
+flush_late (struct errors_client *c, int err)
+{
+  own_range_error = err;
+  return flush (c, 0);
+}
+
+static void
+on_handles (void)
+{
+  errors_free (&e);
+  errors_init (&e, SHARED_FD, true);
+}
+
 /* The kernel reports one error to the disk's description and to each
  * connection's.
  */
 static void
 one_error_of_all_handles_fails_one_flush_of_each (void **state)
 {
-  e.per_handle = true;
+  on_handles ();
   range_error = EIO; /* the evictor has not seen it yet */
   assert_int_equal (flush (&a, EIO), EIO);
-  assert_int_equal (flush (&b, EIO), EIO);
+  assert_int_equal (range_error, 0);
+  assert_int_equal (flush_late (&b, EIO), EIO);
   assert_int_equal (flush (&a, 0), 0);
   assert_int_equal (flush (&b, 0), 0);
-  assert_int_equal (evictor_syncs (range_error), 0);
 
   evictor_syncs (ENOSPC); /* it has */
-  assert_int_equal (flush (&a, ENOSPC), ENOSPC);
-  assert_int_equal (flush (&b, ENOSPC), ENOSPC);
+  assert_int_equal (flush_late (&a, ENOSPC), ENOSPC);
+  assert_int_equal (flush_late (&b, ENOSPC), ENOSPC);
   assert_int_equal (flush (&a, 0), 0);
   assert_int_equal (flush (&b, 0), 0);
 
   evictor_syncs (EIO); /* and there is another one */
   range_error = EDQUOT;
-  assert_int_equal (flush (&a, EDQUOT), EDQUOT);
+  assert_int_equal (flush_late (&a, EDQUOT), EDQUOT);
   fail_once (&b, EDQUOT);
-  assert_int_equal (flush (&a, EBADF), EBADF); /* of this handle alone */
+}
+
+/* A server reports to one handle that it has lost its cache, while that handle
+ * has an old error to report.
+ */
+static void
+an_error_beside_an_old_one_fails_all (void **state)
+{
+  on_handles ();
+  evictor_syncs (EIO);
+  assert_int_equal (flush_late (&a, EIO), EIO);
+  sync_error = ENOSPC;
+  own_range_error = EIO;
+  assert_int_equal (errors_flush (&e, &b, OWN_FD, false), ENOSPC);
+  fail_once (&a, ENOSPC);
 }
 
 static void
@@ -479,7 +515,7 @@ an_unchanged_disk_needs_no_fsync (void **state)
 static void
 an_error_of_one_handle_is_recorded (void **state)
 {
-  e.per_handle = true;
+  on_handles ();
   assert_int_equal (flush (&a, EIO), EIO);
   assert_int_equal (synced, OWN_FD);
   fail_once (&b, EIO);
@@ -506,6 +542,7 @@ main (void)
     TEST (two_flushes_in_flight_both_fail_for_a_change),
     TEST (one_error_fails_two_flushes_at_most),
     TEST (one_error_of_all_handles_fails_one_flush_of_each),
+    TEST (an_error_beside_an_old_one_fails_all),
     TEST (fua_fails_for_an_error_since_it_began),
     TEST (interrupted_calls_are_repeated_some_times),
     TEST (an_unchanged_disk_needs_no_fsync),

@@ -18,6 +18,7 @@ void
 errors_init (struct errors *e, int fd, bool per_handle)
 {
   *e = (struct errors){ .fd = fd, .per_handle = per_handle };
+  e->asks_handles = per_handle && pagecache_has_range (fd);
   lock_init (&e->lock);
   TAILQ_INIT (&e->calls);
   cond_init (&e->call_ended);
@@ -136,17 +137,21 @@ errors_change_ends (struct errors *e, struct errors_client *c,
   lock_release (&e->lock);
 }
 
-/* Where a flush syncs the connection's own description, the kernel reports each
- * error to each of them.  Return whether the flush of a connection that has
- * reported errors up to "reported" must record the error of its sync: the
- * disk's description reports it, too, so no call has recorded it; or no error
- * is recorded that this could be.
+/* Where a flush syncs the connection's own description, the kernel reports an
+ * error of writeback to each of them, and to the disk's.  Before the flush
+ * syncs, it uses up what its description has to report, so an error of the sync
+ * is another one.  Returns the errno value of an error that no call has
+ * recorded, or 0: a recorded one is later than "reported", so the flush fails
+ * for it.
  */
-static bool
-is_new_error (struct errors *e, errors_mark reported)
+static int
+use_up_old_error (struct errors *e, int fd, errors_mark reported)
 {
-  return !e->per_handle || pagecache_error (e->fd) ||
-         errors_now (e) <= reported;
+  const int err = e->asks_handles ? pagecache_error (fd) : 0;
+
+  if (err && pagecache_error (e->fd) == 0 && errors_now (e) > reported)
+    return 0;
+  return err;
 }
 
 /* Several flushes of a connection may be in progress.  All cover the changes
@@ -160,8 +165,8 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   const uint64_t ended = atomic_load (&c->ended);
   struct errors_call call;
   errors_mark begun, reported;
-  bool suspect, is_new;
-  int err;
+  bool suspect;
+  int old, err;
 
   errors_call_begins (e, &call);
   lock_take (&e->lock);
@@ -169,12 +174,15 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   reported = c->reported;
   suspect = c->suspect > c->covered;
   lock_release (&e->lock);
+  old = use_up_old_error (e, fd, reported);
   err = kernel_sync (e->per_handle ? fd : e->fd);
   if (err == EINVAL && unchanged)
     err = 0;
-  is_new = err && is_new_error (e, reported);
+  if (err && e->asks_handles)
+    pagecache_error (e->fd); /* it is recorded now */
+  err = err ? err : old;
   lock_take (&e->lock);
-  call_ends_locked (e, &call, is_new ? err : 0);
+  call_ends_locked (e, &call, err);
   if (err == 0 && e->mark <= reported && !suspect)
     wait_for_calls_locked (e);
   if (err == 0 && (e->mark > reported || suspect))

@@ -42,10 +42,11 @@ struct errors_call {
 };
 
 struct errors {
-  int fd;           /* the description of all calls; constant */
-  bool per_handle;  /* a flush syncs the connection's own description: the
-                     * file system syncs each open handle; constant */
-  struct lock lock; /* guards all below, except reads of the mark */
+  int fd;            /* the description of all calls; constant */
+  bool per_handle;   /* a flush syncs the connection's own description: the
+                      * file system syncs each open handle; constant */
+  bool asks_handles; /* and pagecache_error works; constant */
+  struct lock lock;  /* guards all below, except reads of the mark */
   _Atomic errors_mark mark; /* of the latest error, 0 = none */
   errors_mark reported;     /* the latest that failed a flush */
   TAILQ_HEAD (, errors_call) calls;

@@ -162,11 +162,8 @@ pagecache_syncs_handles (uint32_t magic)
          magic != TMPFS_MAGIC;
 }
 
-/* Whether the call exists, and a sandbox allows it.  Without flags it does
- * nothing, and reports no writeback error.
- */
-static bool
-has_range_sync (int fd)
+bool
+pagecache_has_range (int fd)
 {
   return kernel_sync_range (fd, 0, 1, 0) == 0;
 }
@@ -222,7 +219,7 @@ pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
   bool has_range;
 
   pc->unit = unit_of (fd, magic);
-  has_range = has_range_sync (fd);
+  has_range = pagecache_has_range (fd);
   pc->by_range = waits_by_range (magic) && has_range;
   if (magic != OVERLAYFS_SUPER_MAGIC && kernel_count (fd, 0, 1, &counts))
     pc->counts = COUNTS_BY_CACHESTAT;

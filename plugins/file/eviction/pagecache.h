@@ -53,6 +53,11 @@ void pagecache_probe (struct pagecache *pc, int fd, uint32_t magic);
  */
 int pagecache_probe_drop (int fd);
 
+/* Whether sync_file_range(2) exists, and a sandbox allows it.  Without flags it
+ * does nothing, and reports no writeback error.
+ */
+bool pagecache_has_range (int fd);
+
 /* Whether fdatasync(2) is an operation on each open handle of a file, as on
  * network file systems and FUSE, whose servers may keep writes and errors for
  * each.
