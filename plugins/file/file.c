@@ -40,7 +40,7 @@ file_config_complete (void)
   nbdkit_debug ("nbdkit-windowed-file %s", VERSION_WITH_COMMIT);
   if (options_check () == -1)
     return -1;
-  throttle_set_limit (options.cache_limit);
+  throttle_set_budget (options.cache_limit);
   return stats_open ();
 }
 

@@ -480,7 +480,7 @@ history_run (const struct history *h)
   files_reset ();
   promises_reset ();
   server_reset ();
-  throttle_set_limit (P.limit ? P.limit : UINT64_MAX);
+  throttle_set_budget (P.limit ? P.limit : UINT64_MAX);
   c = spawn (controller, NULL, "controller");
   scheduler_run ();
   if (nr_allocated > 0)

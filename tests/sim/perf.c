@@ -233,7 +233,7 @@ run_one (const struct disk_kind *d)
   files_reset ();
   promises_reset ();
   server_reset ();
-  throttle_set_limit (64 << 20);
+  throttle_set_budget (64 << 20);
   spawn (run_load, (void *) d, "controller");
   scheduler_run ();
 }

@@ -322,7 +322,7 @@ evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length)
 uint64_t
 evictor_window_size (const struct evictor *ev)
 {
-  const uint64_t even = throttle_share (&ev->throttle) /
+  const uint64_t even = throttle_credit (&ev->throttle) /
                         (ev->map.nr_windows - 1) / LEAST_WINDOW * LEAST_WINDOW;
 
   return even > LEAST_WINDOW ? even : LEAST_WINDOW;
@@ -347,17 +347,14 @@ get_credit_locked (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = counters_now (ev->config.counters);
   struct throttle *t = &ev->throttle;
-  bool waited = throttle_pace (t, &ev->lock, bytes);
   bool granted = throttle_try (t, bytes);
 
   lock_assert (&ev->lock);
-  if (!granted) {
-    waited = true;
-    evictor_wake_locked (ev);
-    granted = throttle_wait (t, &ev->lock, bytes);
-  }
-  if (waited)
-    counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
+  if (granted)
+    return true;
+  evictor_wake_locked (ev);
+  granted = throttle_wait (t, &ev->lock, bytes);
+  counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
   return granted;
 }
 

@@ -1,5 +1,4 @@
-/* Flight: how many bytes of writeback are in flight, as few as keep the disk
- * busy.
+/* Flight: how many bytes are worth having dirty, and in flight.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -11,69 +10,63 @@
 
 #include "flight.h"
 
-/* One piece is in flight while the next one is being started. */
-#define LEAST (2 * FLIGHT_PIECE)
-
 /* The time in which the thread starts nothing: it drops pages, and waits for a
  * CPU.
  */
 #define PAUSE_NS (800 * UINT64_C (1000))
 
-/* The limit until the disk was measured. */
-#define FIRST (4 * FLIGHT_PIECE)
+/* The time for which dirty bytes last, and latencies if they are longer. */
+#define DIRTY_NS UINT64_C (50000000)
+#define DIRTY_LATENCIES 8
+
+#define PIECE_NS UINT64_C (2000000)
 
 void
 flight_init (struct flight *f)
 {
   memset (f, 0, sizeof *f);
-  f->limit = FIRST;
+  f->piece = 2 * FLIGHT_LEAST_PIECE;
+  f->limit = 4 * f->piece;
   f->probing = true;
 }
 
 bool
 flight_has_room (const struct flight *f)
 {
-  return f->bytes == 0 || (!f->probing && f->bytes + FLIGHT_PIECE <= f->limit);
+  return f->bytes == 0 || (!f->probing && f->bytes + f->piece <= f->limit);
 }
 
 void
 flight_begins (struct flight *f, uint64_t bytes, uint64_t now)
 {
-  f->lone_since = f->bytes == 0 ? now : 0;
   if (f->since == 0)
     f->since = now;
+  if (bytes == 0)
+    return;
+  f->lone_since = f->bytes == 0 ? now : 0;
   f->bytes += bytes;
 }
 
+/* The mean of the last rates, in bytes per ns, or 0.  The thread notices many
+ * completions at once, so a single rate may be far too high.
+ */
 static double
-highest_rate (const struct flight *f)
+mean_rate (const struct flight *f)
 {
-  double highest = 0;
+  double bytes = 0, ns = 0;
   unsigned i;
 
   for (i = 0; i < FLIGHT_RATES; i++) {
-    if (f->rates[i] > highest)
-      highest = f->rates[i];
+    bytes += f->rates[i].bytes;
+    ns += f->rates[i].ns;
   }
-  return highest;
+  return ns > 0 ? bytes / ns : 0;
 }
 
 uint64_t
 flight_rate (const struct flight *f)
 {
-  return highest_rate (f) * 1e9;
-}
-
-uint64_t
-flight_mean_rate (const struct flight *f)
-{
-  const unsigned nr = f->nr_rates < FLIGHT_RATES ? f->nr_rates : FLIGHT_RATES;
-  double sum = 0;
-  unsigned i;
-
-  for (i = 0; i < nr; i++)
-    sum += f->rates[i];
-  return nr > 0 ? sum / nr * 1e9 : 0;
+  return mean_rate (f) * 1e9;
 }
 
 uint64_t
@@ -89,31 +82,58 @@ flight_latency (const struct flight *f)
   return lowest;
 }
 
-static void
-set_limit (struct flight *f)
+static uint64_t
+within (double bytes, uint64_t least, uint64_t most)
 {
-  const double rate = highest_rate (f), latency = flight_latency (f);
-  const double transfer = rate > 0 ? FLIGHT_PIECE / rate : 0;
-  const double waits = latency - transfer;
-  const uint64_t limit = rate *
-                         (2 * latency + (waits > PAUSE_NS ? waits : PAUSE_NS));
-
-  f->limit = limit > LEAST ? limit : LEAST;
+  return bytes < least ? least : bytes > most ? most : bytes;
 }
 
-/* Record the rate since f->since, and begin to measure the next one. */
 static void
-add_rate (struct flight *f, uint64_t now)
+set_limits (struct flight *f)
 {
-  f->rates[f->nr_rates++ % FLIGHT_RATES] = (double) f->ended / (now - f->since);
-  f->probing = f->nr_rates % FLIGHT_PROBE == 0;
-  f->since = now;
-  f->ended = 0;
-  set_limit (f);
+  const double rate = mean_rate (f), latency = flight_latency (f);
+  double waits;
+  uint64_t last = DIRTY_LATENCIES * flight_latency (f);
+
+  f->piece = within (rate * PIECE_NS, FLIGHT_LEAST_PIECE, FLIGHT_PIECE);
+  waits = latency - f->piece / rate;
+  /* One piece is in flight while the next one is being started. */
+  f->limit = within (rate *
+                       (2 * latency + (waits > PAUSE_NS ? waits : PAUSE_NS)),
+                     2 * f->piece, INT64_MAX);
+  last = last > DIRTY_NS ? last : DIRTY_NS;
+  f->dirty = within (rate * last, 1, INT64_MAX);
 }
 
 void
-flight_ends (struct flight *f, uint64_t bytes, uint64_t now)
+flight_pauses (struct flight *f, uint64_t now)
+{
+  if (f->since > 0)
+    f->busy += now - f->since;
+  f->since = 0;
+}
+
+/* Record the rate, if it was measured for long enough. */
+static void
+measure (struct flight *f, uint64_t now)
+{
+  const uint64_t busy = f->busy + (f->since > 0 ? now - f->since : 0);
+  const uint64_t enough = FLIGHT_LIMITS *
+                          (f->limit > f->dirty / 4 ? f->limit : f->dirty / 4);
+
+  if (busy == 0 || f->written == 0 ||
+      (f->written < enough && busy < FLIGHT_MOST_NS))
+    return;
+  f->rates[f->nr_rates % FLIGHT_RATES].bytes = f->written;
+  f->rates[f->nr_rates++ % FLIGHT_RATES].ns = busy;
+  f->probing = f->nr_rates % FLIGHT_PROBE == 0;
+  f->written = f->busy = 0;
+  f->since = f->since > 0 ? now : 0;
+  set_limits (f);
+}
+
+void
+flight_ends (struct flight *f, uint64_t bytes, uint64_t written, uint64_t now)
 {
   f->bytes -= bytes;
   if (f->bytes == 0 && f->lone_since > 0) {
@@ -121,11 +141,8 @@ flight_ends (struct flight *f, uint64_t bytes, uint64_t now)
     f->lone_since = 0;
     f->probing = false;
   }
-  if (f->since == 0)
-    return;
-  f->ended += bytes;
-  if (f->ended >= FLIGHT_LIMITS * f->limit && now > f->since)
-    add_rate (f, now);
+  f->written += written;
+  measure (f, now);
 }
 
 void
@@ -133,11 +150,4 @@ flight_forgets (struct flight *f, uint64_t bytes)
 {
   f->bytes -= bytes;
   f->lone_since = 0;
-}
-
-void
-flight_pauses (struct flight *f)
-{
-  f->since = 0;
-  f->ended = 0;
 }

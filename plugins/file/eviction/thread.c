@@ -201,7 +201,8 @@ wait_locked (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
 
-  flight_pauses (&ev->flight);
+  if (ev->map.head == ev->map.fill)
+    flight_pauses (&ev->flight, nanoseconds_now ());
   throttle_return (&ev->throttle, 0); /* the share may have grown */
   evictor_unlock (ev);                /* wakes writers */
   lock_take (&ev->lock);

@@ -9,19 +9,18 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "throttle.h"
 
-static uint64_t limit = UINT64_MAX; /* constant once there are disks */
+static uint64_t budget = UINT64_MAX; /* constant once there are disks */
 static atomic_uint busy_disks;
 
 /* ---- the budget of the server ---- */
 
 void
-throttle_set_limit (uint64_t bytes)
+throttle_set_budget (uint64_t bytes)
 {
-  limit = bytes;
+  budget = bytes;
 }
 
 void
@@ -37,24 +36,29 @@ uint64_t
 throttle_share (const struct throttle *t)
 {
   const unsigned disks = atomic_load (&busy_disks);
-  uint64_t share = limit / 2 / (disks > 0 ? disks : 1);
+  uint64_t share = budget / 2 / (disks > 0 ? disks : 1);
 
   if (share < LEAST_SHARE)
     share = LEAST_SHARE;
   return share < t->most ? share : t->most;
 }
 
+uint64_t
+throttle_credit (const struct throttle *t)
+{
+  const uint64_t share = throttle_share (t);
+
+  return t->limit < share ? t->limit : share;
+}
+
 /* ---- slots and credit ---- */
 
-/* The bytes that may be copied into the page cache at once, for each CPU.  With
- * twice as many, 64K writes on four connections had 0.74 of the speed and 1.5
- * times the p99.  A small write counts as 8 KiB, so 16 small writers have a
- * slot on 2 CPUs: putting a writer to sleep costs about as much as its write.
- * With 100 writers of 4 KiB, 16 slots have 0.85 of the speed without a limit
- * and 0.3 of its p99.9; 8 slots have 0.84 of the speed of 16 slots, and 32
- * slots have twice the p99.9 of 16 (Linux 6.18, ext4).
+/* The bytes that may be copied into the page cache at once: a file system lets
+ * one thread at a time change a file, so more writers only compete for the CPUs
+ * and for its lock.  A small write counts as 8 KiB, so 16 small writers have a
+ * slot: putting a writer to sleep costs about as much as its write.
  */
-#define BYTES_PER_CPU (64 * 1024)
+#define MOST_AT_ONCE (128 * 1024)
 #define LEAST_BYTES (8 * 1024)
 
 /* Two large writers have a slot: one copies while the other one returns. */
@@ -63,15 +67,13 @@ throttle_share (const struct throttle *t)
 void
 throttle_init (struct throttle *t, uint64_t most)
 {
-  const long cpus = sysconf (_SC_NPROCESSORS_ONLN);
-
   memset (t, 0, sizeof *t);
   STAILQ_INIT (&t->waiting);
   STAILQ_INIT (&t->granted);
   STAILQ_INIT (&t->unused);
   t->most = most;
+  t->limit = FIRST_LIMIT;
   t->has_window = true;
-  t->most_at_once = BYTES_PER_CPU * (cpus > 0 ? cpus : 1);
 }
 
 void
@@ -91,7 +93,7 @@ static bool
 has_credit (const struct throttle *t, uint64_t bytes)
 {
   return t->has_window &&
-         (t->used == 0 || t->used + bytes <= throttle_share (t));
+         (t->used == 0 || t->used + bytes <= throttle_credit (t));
 }
 
 /* Return the bytes of a writer's slot. */
@@ -104,7 +106,7 @@ slot (uint64_t bytes)
 static bool
 take (struct throttle *t, uint64_t bytes)
 {
-  const bool fits = t->writing + slot (bytes) <= t->most_at_once;
+  const bool fits = t->writing + slot (bytes) <= MOST_AT_ONCE;
 
   if ((t->writers >= LEAST_WRITERS && !fits) || !has_credit (t, bytes))
     return false;
@@ -169,6 +171,13 @@ throttle_set_window (struct throttle *t, bool has_window)
 }
 
 void
+throttle_set_limit (struct throttle *t, uint64_t bytes)
+{
+  t->limit = bytes > LEAST_SHARE ? bytes : LEAST_SHARE;
+  grant (t);
+}
+
+void
 throttle_charge (struct throttle *t, uint64_t bytes)
 {
   t->used += bytes;
@@ -201,60 +210,4 @@ throttle_unlock (struct throttle *t, struct lock *lock)
     STAILQ_REMOVE_HEAD (&granted, next);
     semaphore_post (&w->granted);
   }
-}
-
-/* ---- pacing ---- */
-
-/* In ns.  Pauses shorter than SHORTEST_PAUSE cost more than they even out.
- * Pauses of up to 100 ms cost a disk of 40 MB/s 8 to 17 % of its speed.  64
- * writers of 4 KiB that were paced on a fast disk had 0.89 of their speed, and
- * no shorter tail (Linux 6.18).
- */
-#define SHORTEST_PAUSE (500 * UINT64_C (1000))
-#define LONGEST_PAUSE (20 * UINT64_C (1000000))
-#define COSTS_OF_PAUSE (100 * UINT64_C (1000))
-
-void
-throttle_set_rate (struct throttle *t, uint64_t rate)
-{
-  t->ns_per_byte = rate > 0 ? 1e9 / rate : 0;
-}
-
-bool
-throttle_is_paced (const struct throttle *t, uint64_t bytes)
-{
-  return t->ns_per_byte > 0 && t->used > throttle_share (t) / 2 &&
-         (t->writing <= t->most_at_once / 2 ||
-          t->ns_per_byte * bytes >= COSTS_OF_PAUSE);
-}
-
-uint64_t
-throttle_begin_at (struct throttle *t, uint64_t bytes, uint64_t now)
-{
-  const double half = throttle_share (t) / 2;
-  const double slower = t->used > half ? 2 * (t->used - half) / half : 0;
-  uint64_t at = t->next_at > now ? t->next_at : now;
-
-  if (at > now + LONGEST_PAUSE)
-    at = now + LONGEST_PAUSE;
-  t->next_at = at + slower * t->ns_per_byte * bytes;
-  return at >= now + SHORTEST_PAUSE ? at : now;
-}
-
-bool
-throttle_pace (struct throttle *t, struct lock *lock, uint64_t bytes)
-{
-  uint64_t now, at;
-
-  lock_assert (lock);
-  if (!throttle_is_paced (t, bytes))
-    return false;
-  now = nanoseconds_now ();
-  at = throttle_begin_at (t, bytes, now);
-  if (at == now)
-    return false;
-  throttle_unlock (t, lock);
-  sleep_until (at);
-  lock_take (lock);
-  return true;
 }

@@ -2,18 +2,13 @@
  *
  * A writer needs credit for each byte that it makes dirty.  The evictor returns
  * credit in small amounts as the disk takes the data, so writers proceed at the
- * speed of the disk, and none waits for a whole window.  Once half of the
- * credit is in use, writers are paced: each one waits briefly, so that no
- * writer waits long while no credit comes back.
+ * speed of the disk, and none waits for a whole window.  How much credit there
+ * is follows from the speed of the disk, see flight.h.
  *
  * A writer also needs a write slot.  A file system lets one thread at a time
  * change a file, so more than a few large writers only compete for the CPUs.
  *
  * Writers queue in the order of their arrival.
- *
- * Promise: writers wait in arrival order, briefly and early.  On a disk of
- * 40 MB/s with ten writers of 64 KiB, the p99 without pacing is twice as long
- * (Linux 6.18, ext4).
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -34,6 +29,9 @@
  */
 #define LEAST_WINDOW (UINT64_C (64) * 1024)
 #define LEAST_SHARE (2 * LEAST_WINDOW)
+
+/* The credit until the speed of the disk is known. */
+#define FIRST_LIMIT (UINT64_C (256) * 1024)
 
 /* A waiting writer.  It is used again, and not freed before the throttle is:
  * semaphore_post may still touch the semaphore after the writer resumes.
@@ -56,12 +54,10 @@ struct throttle {
   unsigned writers;            /* number of writers that have a slot */
   uint64_t writing;            /* bytes of all slots */
   uint64_t most;               /* constant: credit if no other disk is busy */
-  uint64_t most_at_once;       /* constant: most of "writing" */
+  uint64_t limit;              /* credit for the speed of the disk */
   uint64_t used;               /* bytes of credit in use */
   bool has_window;             /* a window can be filled */
   bool busy;                   /* the disk is counted as busy */
-  double ns_per_byte;          /* of the disk; 0 = not known */
-  uint64_t next_at;            /* time in ns when the next writer may begin */
 };
 
 /* Initialize.  "most" is the bytes that the windows may hold if no other
@@ -73,7 +69,7 @@ void throttle_free (struct throttle *t);
 /* Set the budget of the whole server, in bytes of page cache.  Must be called
  * once, before there are disks.
  */
-void throttle_set_limit (uint64_t limit);
+void throttle_set_budget (uint64_t budget);
 
 /* Count this disk as busy, or no longer: the busy disks share the budget. */
 void throttle_set_busy (struct throttle *t, bool busy);
@@ -89,25 +85,15 @@ uint64_t throttle_share (const struct throttle *t);
  */
 void throttle_set_window (struct throttle *t, bool has_window);
 
-/* Record the speed of the disk, in bytes per second; 0 = not known. */
-void throttle_set_rate (struct throttle *t, uint64_t rate);
-
-/* Return whether a writer of "bytes" must be paced now.  On a fast disk,
- * writers that wait for slots are slow enough without pacing.
+/* Set the bytes that may be dirty for the speed of the disk; LEAST_SHARE if
+ * that is more.
  */
-bool throttle_is_paced (const struct throttle *t, uint64_t bytes);
+void throttle_set_limit (struct throttle *t, uint64_t bytes);
 
-/* Return the time at which a writer of "bytes" may begin: "now" or later, in ns
- * of nanoseconds_now.  When three quarters of the credit are in use, the
- * writers are paced to the speed of the disk.  Must be called once for each
- * paced writer.
+/* Return the bytes of credit that there are now: the share, or the limit for
+ * the speed of the disk if that is less.
  */
-uint64_t throttle_begin_at (struct throttle *t, uint64_t bytes, uint64_t now);
-
-/* Sleep until pacing allows a writer of "bytes" to begin.  Returns whether it
- * slept: then it has released the lock, which the caller holds.
- */
-bool throttle_pace (struct throttle *t, struct lock *lock, uint64_t bytes);
+uint64_t throttle_credit (const struct throttle *t);
 
 /* Take a slot and "bytes" of credit, if both are available and no writer waits.
  * Returns false otherwise.  While no credit is in use, a writer may take more

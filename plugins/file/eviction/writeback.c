@@ -22,12 +22,12 @@
 /* The most runs of a piece, so that writers get credit steadily. */
 #define PIECE_RUNS 32
 
-/* A piece of more runs is started by one call over its span.  The call walks
- * the dirty pages in the order of the disk, and also starts those of newer
- * windows in the span.  With a call for each run, random 4K writes to a sparse
- * file had 0.7 of the speed, and 0.6 on four connections (Linux 6.18, ext4).
+/* A piece is started by one call over its span if the disk takes less than this
+ * for a run.  The call walks the dirty pages in the order of the disk, and also
+ * starts those of newer windows in the span, so they wait for each other.  A
+ * call for each run takes about a tenth of that time.
  */
-#define SPAN_RUNS 4
+#define SPAN_NS 50000
 
 struct piece {
   struct extent runs[PIECE_RUNS];
@@ -38,12 +38,14 @@ struct piece {
 
 /* Find the next piece of a window from *at on.  Returns false at its end. */
 static bool
-next_piece (const struct page_map *m, unsigned nr, struct cursor *at,
+next_piece (const struct evictor *ev, unsigned nr, struct cursor *at,
             struct piece *p)
 {
+  const uint64_t most = ev->flight.piece;
+
   p->nr = p->bytes = 0;
-  while (p->nr < PIECE_RUNS && p->bytes < FLIGHT_PIECE &&
-         window_run (m, nr, at, FLIGHT_PIECE - p->bytes, &p->runs[p->nr]))
+  while (p->nr < PIECE_RUNS && p->bytes < most &&
+         window_run (&ev->map, nr, at, most - p->bytes, &p->runs[p->nr]))
     p->bytes += p->runs[p->nr++].length;
   if (p->nr == 0)
     return false;
@@ -162,6 +164,13 @@ look_for_error (struct evictor *ev)
 
 /* ---- starting ---- */
 
+static bool
+has_short_runs (const struct evictor *ev, const struct piece *p)
+{
+  return p->nr > 1 && p->bytes / p->nr * UINT64_C (1000000000) <
+                        flight_rate (&ev->flight) * SPAN_NS;
+}
+
 /* The error of a start means lost data, unless the call could not do its work:
  * then the wait does it.
  */
@@ -209,7 +218,7 @@ writeback_start_locked (struct evictor *ev)
     return false;
   if (w->started.cell < w->dropped.cell) /* its pages were written again */
     w->started = w->dropped;
-  if (!next_piece (&ev->map, nr, &w->started, &p))
+  if (!next_piece (ev, nr, &w->started, &p))
     return true;
   if (!by_range)
     count_runs (w, &p);
@@ -222,7 +231,7 @@ writeback_start_locked (struct evictor *ev)
                                             p.span.offset, p.span.length);
 
     p.bytes = dirty < p.bytes ? dirty : p.bytes;
-    if (p.nr > SPAN_RUNS)
+    if (has_short_runs (ev, &p))
       call_for_each (ev, &p.span, 1, start_range);
     else
       call_for_each (ev, p.runs, p.nr, start_range);
@@ -230,7 +239,7 @@ writeback_start_locked (struct evictor *ev)
   else
     pagecache_start (ev->config.fd, p.span.offset, p.span.length);
   lock_take (&ev->lock);
-  if (by_range && p.bytes > 0) {
+  if (by_range) {
     w->in_flight += p.bytes;
     flight_begins (&ev->flight, p.bytes, began);
   }
@@ -256,7 +265,7 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
   uint64_t landed;
   struct piece p;
 
-  if (!next_piece (&ev->map, nr, &w->waited, &p))
+  if (!next_piece (ev, nr, &w->waited, &p))
     return;
   count_runs (w, &p);
   evictor_unlock (ev);
@@ -264,8 +273,9 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
   lock_take (&ev->lock);
   landed = p.bytes < w->in_flight ? p.bytes : w->in_flight;
   w->in_flight -= landed;
-  flight_ends (&ev->flight, landed, nanoseconds_now ());
-  throttle_set_rate (&ev->throttle, flight_mean_rate (&ev->flight));
+  flight_ends (&ev->flight, landed, p.bytes, nanoseconds_now ());
+  if (ev->flight.dirty > 0)
+    throttle_set_limit (&ev->throttle, ev->flight.dirty);
   return_credit_locked (ev, w, p.bytes);
   counters_set (ev->config.counters, STATS_FLIGHT_LIMIT, ev->flight.limit);
   counters_set (ev->config.counters, STATS_DISK_RATE,
