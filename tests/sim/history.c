@@ -77,6 +77,8 @@ make_parameters (struct parameters *p, uint64_t seed)
   p->files = one_in (8) ? 1 + random_below (MOST_FILES) : 1;
   p->pages = ONE_OF (128, 512, 1024, 4096);
   p->folios = one_in (2);
+  p->punch_writes = one_in (2);
+  p->split_fails_one_in = 4;
   p->no_counts = one_in (10) ? 1 + random_below (2) : 0;
   p->no_ranges = one_in (20);
 

@@ -257,7 +257,7 @@ make_resident (struct file *f, uint32_t p, uint32_t most)
   while (P.folios && nr * 2 <= most && nr < 512 && p % (nr * 2) == 0 &&
          p + nr * 2 <= P.pages &&
          bits_next (&f->resident, p, p + nr * 2) == p + nr * 2 &&
-         (performance || !one_in (8)))
+         (performance || P.folios == 2 || !one_in (8)))
     nr *= 2;
   for (i = 0; i < nr; i++) {
     struct page *page = &f->page[p + i];
@@ -276,14 +276,23 @@ make_resident (struct file *f, uint32_t p, uint32_t most)
     f->most_resident = f->nr_resident;
 }
 
-/* split_folio: into single pages. */
+/* folio_split: page "at" becomes a folio of its own, and the rest folios as
+ * large as they can be.
+ */
 static void
-split_folio (struct file *f, uint32_t p)
+split_folio (struct file *f, uint32_t at)
 {
-  uint32_t a, b;
+  uint32_t a, b, p, middle;
 
-  for (folio_of (f, p, &a, &b); a < b; a++)
-    f->page[a].folio_pages = 1;
+  folio_of (f, at, &a, &b);
+  while (b - a > 1) {
+    middle = a + (b - a) / 2;
+    for (p = a; p < b; p++) {
+      f->page[p].in_folio = p < middle ? p - a : p - middle;
+      f->page[p].folio_pages = middle - a;
+    }
+    *(at < middle ? &b : &a) = middle;
+  }
 }
 
 static void
@@ -309,7 +318,9 @@ make_dirty (struct file *f, uint32_t p)
   bit_set (&f->changed, p, true);
 }
 
-/* filemap_read, page_cache_ra_unbounded */
+/* filemap_read, page_cache_ra_order.  With POSIX_FADV_RANDOM
+ * (force_page_cache_ra) all folios are single pages.
+ */
 static void
 read_in (struct file *f, uint32_t p, uint32_t end)
 {
@@ -325,7 +336,7 @@ read_in (struct file *f, uint32_t p, uint32_t end)
     device_read (f, p, nr);
     for (i = p; i < p + nr; i++)
       if (!bit (&f->resident, i))
-        make_resident (f, i, p + nr - i);
+        make_resident (f, i, P.preserve ? 1 : p + nr - i);
     p += nr;
   }
 }
@@ -589,8 +600,9 @@ kernel_sync (int fd)
   return err ? err : late;
 }
 
-/* MADV_POPULATE_WRITE: do_page_mkwrite of each page.  Nothing is read in beyond
- * the end of the file.
+/* MADV_POPULATE_WRITE: do_page_mkwrite of each page.  A page that is absent is
+ * read in with as many others as the device's readahead has, half of them
+ * before it (do_sync_mmap_readahead), whatever was advised for the file.
  */
 bool
 kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
@@ -604,8 +616,12 @@ kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
   pages_of (offset, length, &p, &end);
   trace ("make pages [%u,%u) dirty", p, end);
   for (; p < end; p++) {
-    while (!bit (&f->resident, p))
-      read_in (f, p, p + 1);
+    while (!bit (&f->resident, p)) {
+      const uint32_t half = P.read_ahead / PAGE / 2;
+      const uint32_t last = p + (half ? half : 1);
+
+      read_in (f, p > half ? p - half : 0, last < P.pages ? last : P.pages);
+    }
     make_dirty (f, p);
   }
   return true;
@@ -776,6 +792,8 @@ write_through (struct file *f, uint64_t offset, uint64_t length,
   uint64_t at;
 
   sleep_for (performance ? P.latency : random_below (300 * US));
+  /* fuse_wait_on_page_writeback: of a page that a mapping made dirty. */
+  wait_for_writeback (f, offset / PAGE, (offset + length + PAGE - 1) / PAGE);
   for (at = offset; at < offset + length; at += HALF) {
     struct page *page = &f->page[at / PAGE];
     const unsigned h = at / HALF % 2;
@@ -814,11 +832,11 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
     const uint64_t page_end = (p + 1) * PAGE < end ? (p + 1) * PAGE : end;
     const bool whole = at % PAGE == 0 && page_end % PAGE == 0;
 
-    if (!bit (&f->resident, p) && whole)
-      make_resident (f, p, (end - at) / PAGE);
-    else if (!bit (&f->resident, p)) {
-      read_in (f, p, p + 1);
-      continue; /* it may be gone already */
+    if (!bit (&f->resident, p)) {
+      if (!whole)
+        device_read (f, p, 1);
+      if (!bit (&f->resident, p))
+        make_resident (f, p, (end - at) / PAGE);
     }
     for (; P.fs != FUSE && at < page_end; at += HALF)
       f->page[p].memory[at / HALF % 2] = *version;
@@ -878,36 +896,54 @@ file_pread_direct (int fd, uint64_t offset, uint64_t length,
   return 0;
 }
 
-/* truncate_inode_pages_range waits for writeback.
- * truncate_inode_partial_folio: a folio that reaches out of the range is split;
- * if that fails because somebody uses it, a clean folio goes as a whole.
+/* truncate_inode_pages_range waits for writeback and removes the pages.
+ * truncate_inode_partial_folio: a folio that reaches out of the range is split.
+ * If that fails, a folio with dirty blocks outside of the range stays, with
+ * zeroes in the range; and a clean one, which somebody uses, goes as a whole.
  */
 static void
-truncate (struct file *f, uint32_t p, uint32_t end)
+truncate (struct file *f, uint32_t p, uint32_t end, uint32_t version)
 {
   uint32_t a, b, q;
 
-  wait_for_writeback (f, p, end);
+  /* The kernel does this folio by folio, so none comes back behind it. */
+  for (a = p, b = end, to_folios (f, &a, &b);
+       bits_next (&f->writeback, a, b) < b;)
+    wait_for_writeback (f, p, end);
   for (; (p = bits_next (&f->resident, p, end)) < end; p = b) {
-    folio_of (f, p, &a, &b);
-    if (b - a > 1 && (a < p || b > end)) {
-      const bool whole = one_in (4) && may_evict (f, a, b, 0, P.pages);
+    bool stays = false;
 
-      split_folio (f, p);
-      if (whole) {
+    folio_of (f, p, &a, &b);
+    if (a < p || b > end) {
+      const bool was_dirty = bits_next (&f->dirty, a, b) < b;
+
+      stays = bits_next (&f->dirty, a, p) < p ||
+              (b > end && bits_next (&f->dirty, end, b) < b);
+      if (!was_dirty && one_in (P.split_fails_one_in) &&
+          may_evict (f, a, b, 0, P.pages)) {
         make_absent (f, a, b);
         continue;
       }
+      for (q = a; q < b && was_dirty; q++) /* the parts inherit the mark */
+        bit_set (&f->dirty, q, true);
+      if (!stays) {
+        split_folio (f, a > p ? a : p);
+        if (b > end)
+          split_folio (f, end);
+      }
     }
-    for (q = a > p ? a : p; q < b && q < end; q++) {
-      bit_set (&f->dirty, q, false);
-      make_absent (f, q, q + 1);
-    }
+    for (q = a > p ? a : p; q < b && q < end; q++)
+      if (stays)
+        f->page[q].memory[0] = f->page[q].memory[1] = version;
+      else {
+        bit_set (&f->dirty, q, false);
+        make_absent (f, q, q + 1);
+      }
   }
 }
 
-/* ext4_punch_hole: writes the dirty pages of the range and waits, removes the
- * pages, and then the blocks.
+/* ext4_punch_hole removes the pages and then the blocks; xfs_flush_unmap_range
+ * and btrfs_punch_hole write the dirty pages first, and wait.
  */
 int
 file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
@@ -915,13 +951,14 @@ file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
 {
   struct file *f = file_of (fd);
   uint32_t p = offset / PAGE, end = (offset + length) / PAGE;
-  int err;
+  int err = 0;
 
   lock_take (&f->inode);
   *version = promise_write (connection, f->life);
-  err = write_and_wait (f, p, end, false);
+  if (P.punch_writes)
+    err = write_and_wait (f, p, end, false);
   if (err == 0) {
-    truncate (f, p, end);
+    truncate (f, p, end, *version);
     for (; p < end; p++) {
       struct page *page = &f->page[p];
 

@@ -42,10 +42,12 @@
   /* The file system, see kernel.c. */                                         \
   X (fs)                                                                       \
   X (files)                                                                    \
-  X (pages)     /* of each file */                                             \
-  X (folios)    /* large ones exist */                                         \
-  X (no_counts) /* 1: no cachestat; 2: no mincore either */                    \
-  X (no_ranges) /* a sandbox refuses sync_file_range */                        \
+  X (pages)              /* of each file */                                    \
+  X (folios)             /* 1: large ones exist; 2: wherever they can */       \
+  X (punch_writes)       /* see file_punch */                                  \
+  X (split_fails_one_in) /* a folio that somebody uses */                      \
+  X (no_counts)          /* 1: no cachestat; 2: no mincore either */           \
+  X (no_ranges)          /* a sandbox refuses sync_file_range */               \
   /* The server. */                                                            \
   X (windows)                                                                  \
   X (window_size)                                                              \
