@@ -515,8 +515,8 @@ history_print (FILE *fp, const struct history *h)
              h->op[i].offset, h->op[i].length);
 }
 
-static bool
-read_line (struct history *h, const char *line)
+bool
+history_line (struct history *h, const char *line)
 {
   unsigned worker_nr, offset, length, i;
   char name[32];
@@ -548,7 +548,7 @@ history_read (FILE *fp, struct history *h)
 
   memset (h, 0, sizeof *h);
   while (fgets (line, sizeof line, fp))
-    if (line[0] != '#' && line[0] != '\n' && !read_line (h, line)) {
+    if (line[0] != '#' && line[0] != '\n' && !history_line (h, line)) {
       fprintf (stderr, "what is this? %s", line);
       return false;
     }

@@ -58,6 +58,9 @@ uint64_t history_run (const struct history *h);
 void history_print (FILE *fp, const struct history *h);
 bool history_read (FILE *fp, struct history *h);
 
+/* Read one line of that. */
+bool history_line (struct history *h, const char *line);
+
 /* ---- perf.c ---- */
 
 /* Print the table of loads and disks. */

@@ -616,11 +616,13 @@ kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
   pages_of (offset, length, &p, &end);
   trace ("make pages [%u,%u) dirty", p, end);
   for (; p < end; p++) {
-    while (!bit (&f->resident, p)) {
+    if (!bit (&f->resident, p)) {
       const uint32_t half = P.read_ahead / PAGE / 2;
       const uint32_t last = p + (half ? half : 1);
 
       read_in (f, p > half ? p - half : 0, last < P.pages ? last : P.pages);
+      if (!bit (&f->resident, p)) /* the fault holds it, so it stays */
+        make_resident (f, p, 1);
     }
     make_dirty (f, p);
   }

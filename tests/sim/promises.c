@@ -406,6 +406,9 @@ promise_empty (struct file *f, const char *when)
    */
   if (P.preserve && (P.no_memory_one_in || P.no_thread_one_in || P.mapper))
     return;
+  /* Without a thread nobody drops what is written, until the next request. */
+  if (P.no_thread_one_in)
+    return;
   /* What is given up is not committed, so that NFS reports an error later. */
   if (P.fs == NFS && gave_up[f->nr])
     return;

@@ -130,6 +130,23 @@ run_apart (void (*work) (void))
 static uint64_t end_seed;
 static double end_time;
 static bool twice;
+static const char *settings[16];
+static unsigned nr_settings;
+
+/* Make the history of a seed, with the settings of -x. */
+static void
+make (struct history *h, uint64_t seed)
+{
+  char line[64];
+  unsigned i;
+
+  history_make (h, seed);
+  for (i = 0; i < nr_settings; i++) {
+    snprintf (line, sizeof line, "set %s", settings[i]);
+    if (!history_line (h, line))
+      fault ("no parameter: %s", settings[i]);
+  }
+}
 
 static void
 run_seeds (void)
@@ -137,7 +154,7 @@ run_seeds (void)
   for (; shared->seed < end_seed && real_time () < end_time; shared->seed++) {
     uint64_t hash;
 
-    history_make (&history, shared->seed);
+    make (&history, shared->seed);
     if (verbose)
       history_print (stderr, &history);
     hash = history_run (&history);
@@ -297,7 +314,8 @@ usage (FILE *fp)
          "       sim -m [-s SEED]              make it smaller, and print it\n"
          "       sim [-n SCHEDULES] FILE...    run fixed histories\n"
          "       sim -p                        performance in virtual time\n"
-         "-2 runs each history twice and compares, -f stops after so many.\n",
+         "-2 runs each history twice and compares, -f stops after so many,\n"
+         "-x \"PARAMETER VALUE\" sets a parameter of world.h in each.\n",
          fp);
 }
 
@@ -311,7 +329,7 @@ main (int argc, char *argv[])
 
   shared = mmap (NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  while ((o = getopt (argc, argv, "s:n:t:f:vmp2h")) != -1)
+  while ((o = getopt (argc, argv, "s:n:t:f:x:vmp2h")) != -1)
     switch (o) {
     case 's':
       seed = strtoull (optarg, NULL, 0);
@@ -325,6 +343,10 @@ main (int argc, char *argv[])
       break;
     case 'f':
       most_faults = strtoull (optarg, NULL, 0);
+      break;
+    case 'x':
+      if (nr_settings < 16)
+        settings[nr_settings++] = optarg;
       break;
     case 'v':
       verbose = true;
@@ -345,7 +367,7 @@ main (int argc, char *argv[])
   if (smaller) {
     static struct history h;
 
-    history_make (&h, seed);
+    make (&h, seed);
     shrink (&h);
     return 0;
   }
