@@ -328,16 +328,22 @@ check_order (const struct disk *d)
   const struct throttle *t = &d->evictor->throttle;
   const struct waiting_writer *w = STAILQ_FIRST (&t->waiting);
   unsigned gone = 0, i, nr = queue[d->file->nr].nr;
-  const struct waiting_writer **old = queue[d->file->nr].writer;
+  const struct waiting_writer *old[MOST_COROUTINES];
 
+  memcpy (old, queue[d->file->nr].writer, sizeof old);
   if (w == NULL || nr == 0)
     gone = nr;
   while (gone < nr && old[gone] != w)
     gone++;
   for (i = 0; w; w = STAILQ_NEXT (w, next), i++) {
+    unsigned k;
+
     if (gone + i < nr && old[gone + i] != w)
       fault ("a writer is granted its slot before one that came earlier");
-    old[i] = w;
+    for (k = 0; gone + i >= nr && k < nr; k++)
+      if (old[k] == w)
+        fault ("a writer has been overtaken in the queue");
+    queue[d->file->nr].writer[i] = w;
   }
   if (gone + i < nr)
     fault ("a writer is granted its slot before one that came earlier");

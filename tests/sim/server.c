@@ -53,6 +53,16 @@ unregister_locked (struct disk *d)
   return !d->kept;
 }
 
+/* "Connections that come and go leave no page": unless emptying has taken too
+ * long, or another process uses pages.
+ */
+static void
+check_empty (const struct disk *d)
+{
+  if (!performance && !P.mapper && now - d->closed_at < SECOND)
+    promise_empty (d->file, "when its closed disk is released");
+}
+
 static bool
 release (void *arg)
 {
@@ -61,8 +71,10 @@ release (void *arg)
   bool gone;
 
   lock_take (&registry);
-  gone = d->refs == 0 && !d->kept && evictor_is_emptied (d->evictor) &&
-         unregister_locked (d);
+  gone = d->refs == 0 && !d->kept && evictor_is_emptied (d->evictor);
+  if (gone)
+    check_empty (d);
+  gone = gone && unregister_locked (d);
   if (gone) {
     previous = last_thread;
     last_thread = self () + 1;
@@ -128,6 +140,7 @@ disk_put (struct disk *d)
   bool gone;
 
   lock_take (&registry);
+  d->closed_at = now;
   gone = --d->refs == 0 && !evictor_close (d->evictor) && unregister_locked (d);
   lock_release (&registry);
   if (gone)

@@ -16,6 +16,7 @@ struct disk {
   struct file *file;
   unsigned refs;
   bool kept, changed;
+  uint64_t closed_at; /* time of the last close */
   int fd;
   struct errors errors;
   struct pagecache pages;
