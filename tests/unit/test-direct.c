@@ -52,10 +52,14 @@ byte_at (uint64_t offset)
   return offset % 251;
 }
 
-/* As the kernel: everything is aligned, also the length. */
+/* As the kernel: everything is aligned, also the length.  A driver that has
+ * declared no alignment of memory of its own, as zram, may write to all of the
+ * pages that the buffer is in.
+ */
 static ssize_t
 fake_pread (int fd, void *buf, size_t count, off_t offset)
 {
+  const size_t page = sysconf (_SC_PAGESIZE);
   const uint64_t rest = (uint64_t) offset < file_size ? file_size - offset : 0;
   size_t i;
 
@@ -63,6 +67,12 @@ fake_pread (int fd, void *buf, size_t count, off_t offset)
   assert_int_equal ((uintptr_t) buf % memory_align, 0);
   assert_int_equal (offset % offset_align, 0);
   assert_int_equal (count % offset_align, 0);
+  if (memory_align >= 512)
+    assert_int_equal ((uintptr_t) buf % page, 0);
+  if (memory_align >= 512 && allocated == 0)
+    assert_int_equal (count % page, 0);
+  if (allocated > 0)
+    assert_true (buffer_size % page == 0);
   if (allocated > 0) { /* all pages that are read into are in memory */
     assert_ptr_equal (buf, buffer);
     assert_true (count <= buffer_size);
@@ -312,6 +322,30 @@ reads_aligned_buffers_in_place (void **state)
 }
 
 static void
+trusts_no_default_of_memory (void **state)
+{
+  static _Alignas(65536) char buf[2 * 65536];
+  const size_t page = sysconf (_SC_PAGESIZE);
+  struct direct d = { 0 };
+  size_t shift;
+
+  memory_align = 512;
+  assert_true (direct_ready (&d, 3));
+  for (shift = 0; shift < page; shift += 512) {
+    memset (buf, 'x', sizeof buf);
+    assert_int_equal (direct_read (&d, buf + shift, 4096, 512), 4096);
+    assert_int_equal (buf[shift], byte_at (512));
+    assert_int_equal (buf[shift + 4095], byte_at (512 + 4095));
+    assert_int_equal (buf[shift + 4096], 'x');
+    assert_int_equal (direct_read (&d, buf + shift, 512, 512), 512);
+  }
+#ifdef STATX_DIOALIGN
+  no_memory = true; /* for a bounce buffer */
+  assert_int_equal (direct_read (&d, buf, 2 * page, 512), 2 * page);
+#endif
+}
+
+static void
 passes_errors_on (void **state)
 {
   struct direct d = { 0 };
@@ -336,6 +370,7 @@ main (void)
     TEST (is_exact_where_the_kernel_reports_it),
     TEST (reads_what_was_requested_and_is_there),
     TEST (reads_aligned_buffers_in_place),
+    TEST (trusts_no_default_of_memory),
     TEST (passes_errors_on),
   };
 

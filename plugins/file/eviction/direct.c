@@ -22,6 +22,11 @@
 /* The alignment to use if the kernel does not report one. */
 #define USUAL_ALIGN 4096U
 
+/* The alignment of memory that the block layer reports for a driver that
+ * declares none.
+ */
+#define SECTOR 512
+
 /* A longer unaligned read is read in pieces of this many bytes. */
 #define BUFFER_SIZE (256 * 1024)
 
@@ -70,6 +75,13 @@ open_direct (struct direct *d, int fd)
   ask_alignment (d->fd, &d->memory_align, &d->offset_align);
   if (d->memory_align > 0 && d->memory_align <= USUAL_ALIGN &&
       d->offset_align > 0 && d->offset_align <= BUFFER_SIZE / 2) {
+    /* The block layer's default is no promise of the driver: zram writes beside
+     * a buffer that is not page-aligned (Linux 6.18).  So only an alignment
+     * that the driver has declared is used.  nbdkit's buffers are not aligned
+     * to sectors either: this bounces no more of their reads.
+     */
+    if (d->memory_align >= SECTOR)
+      d->memory_align = sysconf (_SC_PAGESIZE);
     /* If the file system uses the page cache all the same, it must not start
      * readahead.
      */
@@ -110,6 +122,7 @@ read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)
 {
   const uint64_t mask = d->offset_align - 1;
   const uint64_t start = offset & ~mask;
+  const size_t page = sysconf (_SC_PAGESIZE);
   const size_t before = offset - start;
   size_t length = before + count;
   char *bounce;
@@ -117,8 +130,7 @@ read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)
   int err;
 
   length = length > BUFFER_SIZE ? BUFFER_SIZE : (length + mask) & ~mask;
-  bounce = aligned_alloc (USUAL_ALIGN,
-                          (length + USUAL_ALIGN - 1) & ~(USUAL_ALIGN - 1));
+  bounce = aligned_alloc (page, (length + page - 1) & ~(page - 1));
   if (bounce == NULL)
     return -1;
   /* Bring the buffer into memory: btrfs reads through the page cache if a page
@@ -141,7 +153,8 @@ read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)
 ssize_t
 direct_read (const struct direct *d, void *buf, size_t count, uint64_t offset)
 {
-  bool aligned = (((uintptr_t) buf & (d->memory_align - 1)) |
+  /* Whole pages, too, where the alignment is a page. */
+  bool aligned = ((((uintptr_t) buf | count) & (d->memory_align - 1)) |
                   ((offset | count) & (d->offset_align - 1))) == 0;
 
   if (aligned)
