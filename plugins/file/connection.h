@@ -13,7 +13,6 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "eviction/direct.h"
 #include "disk.h"
 #include "eviction/errors.h"
 #include "exports.h"
@@ -46,8 +45,6 @@ struct connection {
   struct exported file; /* other clients may have opened it by another name */
   struct stats *stats;  /* of that name, has its own atomics; NULL = none */
   struct disk *disk;    /* holds one reference */
-  struct direct direct; /* opened when first needed */
-  atomic_int fua_fd;    /* a description for the next request with FUA, or -1 */
   struct errors_client errors; /* reported to this connection */
   _Atomic uint64_t read_at;    /* the second in which it read last */
   /* Regions that were read last, numbered from 1; and how many there were. */

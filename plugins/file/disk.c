@@ -120,64 +120,121 @@ add_evictor (struct disk *d, const struct exported *e)
   return -1;
 }
 
-/* ---- opening and closing ---- */
+/* ---- opening ---- */
+
+/* Undo set_up. */
+static void
+take_down (struct disk *d)
+{
+  if (d->fd == -1)
+    return;
+  if (d->evictor)
+    evictor_free (d->evictor);
+  d->evictor = NULL;
+  errors_free (&d->errors);
+  close (d->fd);
+  d->fd = -1;
+}
 
 static void
 disk_free (void *disk)
 {
   struct disk *d = disk;
+  size_t i;
 
-  if (d->evictor)
-    evictor_free (d->evictor);
-  errors_free (&d->errors);
-  if (d->fd >= 0)
-    close (d->fd);
+  take_down (d);
+  direct_close (&d->direct);
+  for (i = 0; i < MOST_FUA; i++)
+    if (d->fua[i] >= 0)
+      close (d->fua[i]);
+  pthread_mutex_destroy (&d->opening);
   free (d->name);
   free (d);
 }
 
+/* A disk that is not open yet.  Returns NULL without memory. */
 static struct disk *
 disk_new (const struct exported *e, const struct identity *id)
 {
   struct disk *d = calloc (1, sizeof *d);
+  size_t i;
 
   if (d == NULL || (d->name = strdup (e->name)) == NULL) {
-    nbdkit_error ("%s: no memory: %m", e->name);
     free (d);
     return NULL;
   }
-  d->refs = 1;
   d->id = *id;
-  /* Reading is enough to write back, to drop and to sync. */
-  d->fd = exports_reopen (e->fd, O_RDONLY, e->name);
-  errors_init (&d->errors, d->fd, pagecache_syncs_handles (id->magic));
-  if (d->fd == -1)
-    nbdkit_error ("%s: no file descriptor for eviction: %m", e->name);
-  else {
-    disk_probe (d, e->fd);
-    if (add_evictor (d, e) == 0)
-      return d;
-  }
-  disk_free (d);
-  return NULL;
+  d->fd = -1;
+  for (i = 0; i < MOST_FUA; i++)
+    d->fua[i] = -1;
+  pthread_mutex_init (&d->opening, NULL);
+  return d;
 }
 
-/* Return the open disk that is "id", with one more reference, or NULL.  If
- * there is none, register "made", which has its first reference, if that is not
- * NULL.
+/* Open a description with the rights of a client.  With fewer, fsync(2) fails
+ * on CIFS and some FUSE file systems; with more, the file or device may be busy
+ * for other processes.
+ */
+static int
+open_description (const struct exported *e)
+{
+  const int fd = exports_reopen (e->fd, e->writable ? O_RDWR : O_RDONLY,
+                                 e->name);
+
+  if (fd == -1)
+    nbdkit_error ("%s: no file descriptor for eviction: %m", e->name);
+  return fd;
+}
+
+/* Open the disk for its first client, or after the first has failed. */
+static bool
+set_up (struct disk *d, const struct exported *e)
+{
+  d->fd = open_description (e);
+  if (d->fd == -1)
+    return false;
+  d->writable = e->writable;
+  errors_init (&d->errors, d->fd, pagecache_syncs_handles (d->id.magic));
+  disk_probe (d, e->fd);
+  if (add_evictor (d, e) == -1) {
+    take_down (d);
+    return false;
+  }
+  /* Here, where no other client does so. */
+  if (options.cache == CACHE_PRESERVE && d->evictor)
+    direct_ready (&d->direct, e->fd, e->writable);
+  return true;
+}
+
+/* Give the disk the rights of its first client that may write.  None has
+ * written yet, so the old description has no report that this server needs;
+ * calls in progress on it end as before.
+ */
+static bool
+make_writable (struct disk *d, const struct exported *e)
+{
+  const int fd = open_description (e);
+
+  if (fd == -1)
+    return false;
+  d->writable = dup3 (fd, d->fd, O_CLOEXEC) >= 0;
+  close (fd);
+  return d->writable;
+}
+
+/* Return the open disk that is the same as "made", or else "made", which is
+ * then registered; with one more reference.  Returns NULL without memory.
  */
 static struct disk *
-find (const struct identity *id, struct disk *made)
+find (struct disk *made)
 {
   struct disk **entry, *d;
 
   pthread_mutex_lock (&registry_lock);
-  entry = made ? tsearch (made, &registry, identity_order)
-               : tfind (id, &registry, identity_order);
+  entry = tsearch (made, &registry, identity_order);
   d = entry ? *entry : NULL;
-  if (d && d == made)
-    nr_disks++;
-  else if (d) {
+  if (d) {
+    nr_disks += d == made;
     d->refs++;
     nr_kept -= d->kept;
     d->kept = false;
@@ -189,30 +246,68 @@ find (const struct identity *id, struct disk *made)
 struct disk *
 disk_get (const struct exported *e)
 {
-  struct disk *d, *made;
+  struct disk *d = NULL, *made;
   struct identity id;
+  bool is_open = true;
 
   if (!identity_of (e->fd, &id)) {
     nbdkit_error ("%s: fstat: %m", e->name);
     return NULL;
   }
-  d = find (&id, NULL);
-  if (d)
-    return d;
-
-  /* Make it without the lock, as the system calls may block.  If another
-   * connection makes the same disk in the meantime, the first to register wins.
-   */
   made = disk_new (e, &id);
-  if (made == NULL)
-    return NULL;
-  d = find (&id, made);
-  if (d == NULL)
-    nbdkit_error ("%s: no memory for one more disk", e->name);
-  if (d != made)
+  if (made)
+    d = find (made);
+  if (made && d != made)
     disk_free (made);
-  return d;
+  if (d == NULL) {
+    nbdkit_error ("%s: no memory for one more disk", e->name);
+    return NULL;
+  }
+  /* Other clients of this disk wait, so that each description is opened once.
+   */
+  pthread_mutex_lock (&d->opening);
+  if (d->fd == -1)
+    is_open = set_up (d, e);
+  else if (e->writable && !d->writable)
+    is_open = make_writable (d, e);
+  pthread_mutex_unlock (&d->opening);
+  if (is_open)
+    return d;
+  disk_put (d);
+  return NULL;
 }
+
+/* ---- descriptions for FUA ---- */
+
+int
+disk_take_fua (struct disk *d, int fd)
+{
+  size_t i;
+
+  for (i = 0; i < MOST_FUA && errors_now (&d->errors) == 0; i++) {
+    const int fua_fd = atomic_exchange (&d->fua[i], -1);
+
+    if (fua_fd >= 0)
+      return fua_fd;
+  }
+  return reopen (fd, O_RDWR);
+}
+
+void
+disk_give_fua (struct disk *d, int fua_fd)
+{
+  size_t i;
+
+  for (i = 0; i < MOST_FUA; i++) {
+    int none = -1;
+
+    if (atomic_compare_exchange_strong (&d->fua[i], &none, fua_fd))
+      return;
+  }
+  close (fua_fd);
+}
+
+/* ---- closing ---- */
 
 /* A disk without references has been emptied: remove it from the registry, or
  * keep it for an error that no flush has reported.  Returns false if it is
@@ -223,7 +318,7 @@ static bool
 unregister_locked (struct disk *d, char **name, int *err)
 {
   *name = strdup (d->name);
-  *err = errors_unreported (&d->errors);
+  *err = d->fd >= 0 ? errors_unreported (&d->errors) : 0;
   d->kept = *err && nr_kept < MOST_KEPT;
   nr_kept += d->kept;
   if (!d->kept) {

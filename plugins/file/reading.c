@@ -1,5 +1,5 @@
 /* Reading for a connection: through the page cache; or past it, on a descriptor
- * that no other connection uses, with cache=preserve and for random reads.
+ * of the disk, with cache=preserve and for random reads.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -35,8 +35,9 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
 
   while (done < count) {
     const uint32_t n = count - done;
-    ssize_t r = direct ? direct_read (&c->direct, buf + done, n, offset + done)
-                       : pread (c->file.fd, buf + done, n, offset + done);
+    ssize_t r = direct
+                  ? direct_read (&c->disk->direct, buf + done, n, offset + done)
+                  : pread (c->file.fd, buf + done, n, offset + done);
 
     if (r == -1 && was_interrupted (&tries))
       continue;
@@ -202,7 +203,7 @@ read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset)
   if (!d->direct_is_exact || count > MOST_DIRECT ||
       options.fadvise == POSIX_FADV_SEQUENTIAL ||
       belongs_to_stream (c, offset, count) ||
-      !direct_ready (&c->direct, c->file.fd) ||
+      !direct_ready (&d->direct, c->file.fd, c->file.writable) ||
       evictor_may_have (d->evictor, offset, count) ||
       read_all (c, buf, count, offset, true) == -1)
     return false;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # On FUSE without the kernel's writeback cache, no copy needs an fsync that its
-# client did not ask for, and neither a server without a working fsync nor one
-# that is interrupted makes a copy fail that the stock plugin completes.
+# client did not ask for, and neither a server without a working fsync, nor one
+# that is interrupted, nor one that refuses readers what it permits to writers,
+# makes a copy fail that the stock plugin completes.
 #
 #   test-fuse.sh [CASE...]    of the functions case_* (all)
 #
@@ -104,6 +105,69 @@ case_fsync_refused ()
       [ -n "$flush" ] || [ "$lines" -le 1 ] ||
         fail "fsync: $err: $lines lines in the log"
     done
+  done
+}
+
+# copies WHAT: with a flush, and nothing is said or left.
+copies ()
+{
+  copy --flush
+  [ "$copied" = 0 ] || fail "$1: a copy failed: $(<"$tmp/said")"
+  is_stored "$1"
+  empty_soon "$tmp/disk" "$1: after a copy"
+  [ ! -s "$tmp/log" ] || fail "$1: there is a log"
+}
+
+# A descriptor that cannot write has no fsync, as on CIFS.  A client may have
+# opened the disk before any could write.
+case_fsync_of_readers ()
+{
+  local err
+
+  for err in EACCES EBADF; do
+    fuse_disk "fsync_reader=$err"
+    serve_it
+    copies "fsync of readers: $err"
+    end
+
+    fuse_disk "fsync_reader=$err"
+    mount -o remount,bind,ro "$tmp/disk"
+    serve_it
+    client_start "$uri"
+    limited nbdinfo --is read-only "$uri" >/dev/null || fail 'not read-only'
+    ask read 0 1M, flush
+    mount -o remount,bind,rw "$tmp/disk"
+    copies "fsync of readers: $err, beside a reader"
+    ask flush
+    client_stop
+    copies "fsync of readers: $err, after a reader"
+    end
+  done
+
+  # Where the kernel does not report that all is clean.
+  under=("$builddir/lib/without-cachestat")
+  plain fsync_reader=EACCES
+  serve_it
+  copies 'fsync of readers, without cachestat'
+  end
+  under=()
+}
+
+# A file that has a writer has no readers, as with the share modes of Windows.
+case_no_readers ()
+{
+  local cache
+
+  for cache in none preserve default; do
+    fuse_disk reader=EACCES
+    start_nbdkit file "$tmp/disk" "cache=$cache"
+    copy --flush
+    [ "$copied" = 0 ] ||
+      fail "no readers, cache=$cache: a copy failed: $(<"$tmp/said")"
+    is_stored "no readers, cache=$cache"
+    [ "$cache" = default ] || empty_soon "$tmp/disk" "no readers, cache=$cache"
+    [ ! -s "$tmp/log" ] || fail "no readers, cache=$cache: there is a log"
+    end
   done
 }
 
@@ -263,6 +327,6 @@ case_writeback_cache ()
 }
 
 random_file "$tmp/src" 32M
-[ $# -gt 0 ] || set -- no_fsync one_fsync fsync_refused interrupted \
-  always_interrupted read_only seek writeback_cache
+[ $# -gt 0 ] || set -- no_fsync one_fsync fsync_refused fsync_of_readers \
+  no_readers interrupted always_interrupted read_only seek writeback_cache
 for name; do "case_$name"; done

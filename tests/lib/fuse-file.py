@@ -15,6 +15,10 @@ a name, as EIO.  The options:
     open=ERRNO        refuse to open the file for writing
     write=ERRNO       refuse each write
     fsync=ERRNO       refuse each fsync
+    fsync_reader=ERRNO    refuse each fsync of a descriptor that cannot write, as
+                      CIFS does
+    reader=ERRNO      refuse to open the file for reading only while it is open
+                      for writing
     fsync_ms=N        answer an fsync after N milliseconds
     interrupts=N      answer each of the first N fsyncs with EINTR, when the
                       kernel interrupts it and no sooner
@@ -46,12 +50,14 @@ ASYNC_READ, BIG_WRITES, WRITEBACK_CACHE = 1 << 0, 1 << 5, 1 << 16
 KEEP_CACHE = 1 << 1
 MAX_WRITE = 128 * 1024
 HEADER = struct.Struct("<IIQQIIIHxx")
+READER, WRITER = 1, 2   # handles
 WRITE_IN = 40           # bytes before the data of a write
 
 backing = os.open(sys.argv[1], os.O_RDWR)
 options = dict(word.split("=") for word in sys.argv[3:])
 lock = threading.Lock()
 counts = {"writes": 0, "fsyncs": 0, "interrupted": 0}
+writers = []            # handles that are open for writing
 interrupted = {}        # events of the requests that have threads
 
 
@@ -89,7 +95,7 @@ def attributes():
                        0, 0, 0, 0, 0, 0o100600, 1, 0, 0, 0, 4096, 0)
 
 
-def on_sync(operation, unique):
+def on_sync(operation, unique, handle):
     """What happens before the answer to a write or an fsync."""
     number = count("writes" if operation == WRITE else "fsyncs")
     while not os.path.exists(options.get("gate", "/")):
@@ -103,6 +109,8 @@ def on_sync(operation, unique):
     name = "write" if operation == WRITE else "fsync"
     if name in options:
         refuse(name)
+    if "fsync_reader" in options and operation == FSYNC and handle == READER:
+        refuse("fsync_reader")
     if operation == WRITE and os.path.exists(options.get("refuse", "")):
         refuse("refused")
 
@@ -116,14 +124,19 @@ def answer(operation, unique, body):
         return struct.pack("<4I2H2I2H8I", 7, 31, readahead, flags, 12, 9,
                            MAX_WRITE, 1, 32, 0, *[0] * 8)
     if operation in (WRITE, FSYNC):
-        on_sync(operation, unique)
+        on_sync(operation, unique, *struct.unpack_from("<Q", body))
     if operation in (GETATTR, SETATTR):     # the size never changes
         return attributes()
     if operation == OPEN:
         flags, = struct.unpack_from("<I", body)
-        if "open" in options and flags & os.O_ACCMODE != os.O_RDONLY:
+        handle = WRITER if flags & os.O_ACCMODE != os.O_RDONLY else READER
+        if "open" in options and handle == WRITER:
             refuse("open")
-        return struct.pack("<QII", 1, KEEP_CACHE, 0)
+        if "reader" in options and handle == READER and writers:
+            refuse("reader")
+        if handle == WRITER:
+            writers.append(handle)
+        return struct.pack("<QII", handle, KEEP_CACHE, 0)
     if operation in (READ, WRITE, LSEEK):
         offset, size = struct.unpack_from("<8xQI", body)
         if operation == READ:
@@ -135,6 +148,8 @@ def answer(operation, unique, body):
     if operation == STATFS:
         return struct.pack("<5Q10I", 1 << 20, 1 << 19, 1 << 19, 10, 5, 4096,
                            255, 4096, *[0] * 7)
+    if operation == RELEASE and struct.unpack_from("<Q", body) == (WRITER,):
+        writers.pop()
     if operation in (RELEASE, FSYNC, FLUSH):
         return b""
     raise OSError(errno.ENOSYS, "no such request")

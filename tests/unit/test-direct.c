@@ -21,6 +21,7 @@ static int statx_error; /* errno value, or 0 */
 static bool has_alignment;
 static uint32_t memory_align, offset_align;
 static int open_error, read_error;
+static bool only_writers;
 static bool no_memory;
 static uint64_t file_size;
 static int closed, advised, allocated;
@@ -140,6 +141,9 @@ reopen (int fd, int flags)
 {
   assert_int_equal (fd, 3);
   assert_true (flags & O_DIRECT);
+  errno = EACCES;
+  if (only_writers && (flags & O_ACCMODE) != O_RDWR)
+    return -1;
   errno = open_error;
   return open_error ? -1 : 7;
 }
@@ -153,7 +157,7 @@ begin (void **state)
   has_alignment = true;
   memory_align = 4;
   offset_align = 512;
-  no_memory = false;
+  no_memory = only_writers = false;
   file_size = 1000000;
   closed = advised = allocated = 0;
   return 0;
@@ -164,12 +168,12 @@ opens_once (void **state)
 {
   struct direct d = { .state = OPENING };
 
-  assert_false (direct_ready (&d, 3)); /* another thread opens it */
+  assert_false (direct_ready (&d, 3, false)); /* another thread opens it */
   assert_int_equal (errno, EAGAIN);
   d.state = NOT_TRIED;
-  assert_true (direct_ready (&d, 3));
+  assert_true (direct_ready (&d, 3, false));
   open_error = EIO; /* a second call would fail */
-  assert_true (direct_ready (&d, 3));
+  assert_true (direct_ready (&d, 3, false));
   assert_int_equal (advised, 1);
   direct_close (&d);
   assert_int_equal (closed, 1);
@@ -202,16 +206,40 @@ opens_where_the_kernel_can (void **state)
     open_error = files[i].open_error;
     memory_align = files[i].memory;
     offset_align = files[i].offset;
-    assert_int_equal (direct_ready (&d, 3), files[i].expected == 0);
+    assert_int_equal (direct_ready (&d, 3, false), files[i].expected == 0);
     if (files[i].expected == 0)
       continue;
     assert_int_equal (errno, files[i].expected);
-    assert_false (direct_ready (&d, 3));
+    assert_false (direct_ready (&d, 3, false));
     assert_int_equal (errno, EOPNOTSUPP);
     closed = 0;
     direct_close (&d);
     assert_int_equal (closed, 0);
   }
+}
+
+/* A shortage ends; and a file system may refuse readers beside a writer. */
+static void
+opens_by_the_second_way (void **state)
+{
+  static const int shortages[] = { EMFILE, ENFILE, ENOMEM };
+  struct direct d = { 0 };
+  size_t i;
+
+  for (i = 0; i < COUNT (shortages); i++) {
+    open_error = shortages[i];
+    assert_false (direct_ready (&d, 3, true));
+    assert_int_equal (errno, shortages[i]);
+  }
+  open_error = 0;
+  assert_true (direct_ready (&d, 3, false));
+
+  d.state = NOT_TRIED;
+  only_writers = true;
+  assert_true (direct_ready (&d, 3, true));
+  d.state = NOT_TRIED;
+  assert_false (direct_ready (&d, 3, false));
+  assert_int_equal (errno, EACCES);
 }
 
 static void
@@ -226,7 +254,7 @@ assumes_the_usual_alignment (void **state)
     struct direct d = { 0 };
 
     statx_error = i == 0 ? 0 : ENOSYS;
-    assert_true (direct_ready (&d, 3));
+    assert_true (direct_ready (&d, 3, false));
     assert_int_equal (direct_read (&d, buf, sizeof buf, 5), sizeof buf);
   }
 }
@@ -291,7 +319,7 @@ reads_what_was_requested_and_is_there (void **state)
 
     expected = requests[i].expected;
     file_size = requests[i].size;
-    assert_true (direct_ready (&d, 3));
+    assert_true (direct_ready (&d, 3, false));
     memset (at, 'x', requests[i].count + 1);
     assert_int_equal (
       direct_read (&d, at, requests[i].count, requests[i].offset), expected);
@@ -309,7 +337,7 @@ reads_aligned_buffers_in_place (void **state)
   struct direct d = { 0 };
   int shift;
 
-  assert_true (direct_ready (&d, 3));
+  assert_true (direct_ready (&d, 3, false));
   for (shift = 0; shift < 8; shift++) {
     assert_int_equal (direct_read (&d, buf + shift, 512, 512), 512);
     assert_int_equal (buf[shift], byte_at (512));
@@ -330,7 +358,7 @@ trusts_no_default_of_memory (void **state)
   size_t shift;
 
   memory_align = 512;
-  assert_true (direct_ready (&d, 3));
+  assert_true (direct_ready (&d, 3, false));
   for (shift = 0; shift < page; shift += 512) {
     memset (buf, 'x', sizeof buf);
     assert_int_equal (direct_read (&d, buf + shift, 4096, 512), 4096);
@@ -351,7 +379,7 @@ passes_errors_on (void **state)
   struct direct d = { 0 };
   char buf[10];
 
-  assert_true (direct_ready (&d, 3));
+  assert_true (direct_ready (&d, 3, false));
   read_error = EIO;
   assert_int_equal (direct_read (&d, buf, sizeof buf, 1), -1);
   assert_int_equal (errno, EIO);
@@ -366,6 +394,7 @@ main (void)
   const struct CMUnitTest tests[] = {
     TEST (opens_once),
     TEST (opens_where_the_kernel_can),
+    TEST (opens_by_the_second_way),
     TEST (assumes_the_usual_alignment),
     TEST (is_exact_where_the_kernel_reports_it),
     TEST (reads_what_was_requested_and_is_there),

@@ -66,9 +66,11 @@ direct_is_exact (int fd, uint32_t magic)
 }
 
 static bool
-open_direct (struct direct *d, int fd)
+open_direct (struct direct *d, int fd, bool writable)
 {
   d->fd = reopen (fd, O_RDONLY | O_DIRECT);
+  if (d->fd == -1 && writable)
+    d->fd = reopen (fd, O_RDWR | O_DIRECT);
   if (d->fd == -1)
     return false;
   d->memory_align = d->offset_align = USUAL_ALIGN;
@@ -94,7 +96,7 @@ open_direct (struct direct *d, int fd)
 }
 
 bool
-direct_ready (struct direct *d, int fd)
+direct_ready (struct direct *d, int fd, bool writable)
 {
   int state = NOT_TRIED;
   bool is_open;
@@ -103,8 +105,12 @@ direct_ready (struct direct *d, int fd)
     errno = state == OPENING ? EAGAIN : EOPNOTSUPP;
     return state == OPEN;
   }
-  is_open = open_direct (d, fd);
-  atomic_store (&d->state, is_open ? OPEN : NONE);
+  is_open = open_direct (d, fd, writable);
+  if (is_open)
+    state = OPEN;
+  else if (errno != EMFILE && errno != ENFILE && errno != ENOMEM)
+    state = NONE;
+  atomic_store (&d->state, state);
   return is_open;
 }
 

@@ -27,12 +27,14 @@ struct direct {
 };
 
 /* Return whether "d" can be read.  The first call opens it on the file behind
- * "fd".  Returns false with errno: EINVAL or EOPNOTSUPP where the file system
- * has no direct I/O for this file, EAGAIN while another thread opens it, or
- * another errno of open(2).  After a failed first call, the errno is
- * EOPNOTSUPP.
+ * "fd", for reading; if that is refused, as a file system may while the file
+ * has a writer, and "writable" says that "fd" may write, for both.  Returns
+ * false with errno: EINVAL or EOPNOTSUPP where the file system has no direct
+ * I/O for this file, EAGAIN while another thread opens it, or another errno of
+ * open(2).  After a failed first call, the errno is EOPNOTSUPP; but if there
+ * was no descriptor or memory, the next call tries again.
  */
-bool direct_ready (struct direct *d, int fd);
+bool direct_ready (struct direct *d, int fd, bool writable);
 
 /* Return whether direct I/O on this file is certain to bypass the page cache:
  * it is an ext4 or XFS file or a block device, and statx(2) reports an
