@@ -135,6 +135,13 @@ bool identity_of (int fd, struct identity *id);
  */
 int identity_order (const void *a, const void *b);
 
+/* Return a property of the block device that "fd" is open on: what the ioctl
+ * "request" stores as an int, or, where a sandbox refuses ioctls on devices (as
+ * Landlock does since Linux 6.10), the number in the file "name" of sysfs.
+ * Returns -1 if neither is available, or "fd" is no block device.
+ */
+long device_property (int fd, unsigned long request, const char *name);
+
 /* Set what the file and its device can do.  "fd" is a client's descriptor. */
 void disk_probe (struct disk *d, int fd);
 

@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,6 +26,7 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "disk.h"
 #include "escape.h"
 #include "exports.h"
 #include "options.h"
@@ -184,9 +184,7 @@ would_fail_again (int err)
 static bool
 is_read_only_device (int fd)
 {
-  int read_only = 0;
-
-  return ioctl (fd, BLKROGET, &read_only) == 0 && read_only;
+  return device_property (fd, BLKROGET, "ro") > 0;
 }
 
 /* Open the file behind "path_fd", which is "name" in the directory dirfd.  This

@@ -97,17 +97,18 @@ identity_order (const void *a, const void *b)
 
 /* ---- the device ---- */
 
-/* Read a number from a file below /sys about the device.  Returns -1 if
- * it is not there: btrfs and overlayfs have no device of their own.
+/* Read a number from a file about the device in a folder below /sys.  Returns
+ * -1 if it is not there: btrfs and overlayfs have no device of their own.
  */
 static long
-sysfs_number (const char *format, dev_t dev)
+sysfs_number (const char *folder, dev_t dev, const char *name)
 {
   char path[128];
   long n = -1;
   FILE *fp;
 
-  snprintf (path, sizeof path, format, major (dev), minor (dev));
+  snprintf (path, sizeof path, "%s%u:%u/%s", folder, major (dev), minor (dev),
+            name);
   fp = fopen (path, "re");
   if (fp == NULL)
     return -1;
@@ -117,15 +118,34 @@ sysfs_number (const char *format, dev_t dev)
   return n;
 }
 
+long
+device_property (int fd, unsigned long request, const char *name)
+{
+  unsigned value = 0;
+  char above[64];
+  struct stat st;
+  long n;
+
+  if (ioctl (fd, request, &value) == 0)
+    return value;
+  if (fstat (fd, &st) == -1 || !S_ISBLK (st.st_mode))
+    return -1;
+  n = sysfs_number ("/sys/dev/block/", st.st_rdev, name);
+  if (n >= 0)
+    return n;
+  snprintf (above, sizeof above, "../%s", name); /* a partition */
+  return sysfs_number ("/sys/dev/block/", st.st_rdev, above);
+}
+
 /* btrfs hides its device, and reads ahead at least 4 MiB. */
 uint64_t
 disk_read_ahead (const struct disk *d)
 {
   const dev_t dev = d->id.dev;
-  long kb = sysfs_number ("/sys/class/bdi/%u:%u/read_ahead_kb", dev);
+  long kb = sysfs_number ("/sys/class/bdi/", dev, "read_ahead_kb");
 
   if (kb == -1) /* a partition: its parent has it */
-    kb = sysfs_number ("/sys/dev/block/%u:%u/../queue/read_ahead_kb", dev);
+    kb = sysfs_number ("/sys/dev/block/", dev, "../queue/read_ahead_kb");
   return (kb >= 0 ? kb : 4096) * UINT64_C (1024);
 }
 
@@ -136,11 +156,16 @@ disk_size (const struct disk *d, int fd, const char *name)
 {
   struct stat st;
   uint64_t size;
+  off_t end;
 
   if (d->id.is_block && ioctl (fd, BLKGETSIZE64, &size) == 0)
     return size;
   if (!d->id.is_block && fstat (fd, &st) == 0)
     return st.st_size;
+  /* It moves the description's position, which nothing here uses. */
+  end = lseek (fd, 0, SEEK_END);
+  if (end >= 0)
+    return end;
   nbdkit_error ("%s: the kernel does not report the size: %m", name);
   return -1;
 }
@@ -149,7 +174,7 @@ disk_size (const struct disk *d, int fd, const char *name)
  * 32 MiB.  The stripe of a RAID may be something else.
  */
 static bool
-can_be_preferred (unsigned size)
+can_be_preferred (long size)
 {
   return size >= 512 && size <= 32 * 1024 * 1024 && (size & (size - 1)) == 0;
 }
@@ -157,14 +182,14 @@ can_be_preferred (unsigned size)
 static void
 probe_block_device (struct disk *d, int fd)
 {
-  unsigned minimum = 0, optimal = 0;
-  unsigned short rotational = 0;
+  const long minimum = device_property (fd, BLKIOMIN, "queue/minimum_io_size");
+  const long optimal = device_property (fd, BLKIOOPT, "queue/optimal_io_size");
+  const long sector = device_property (fd, BLKSSZGET,
+                                       "queue/logical_block_size");
 
-  if (ioctl (fd, BLKROTATIONAL, &rotational) == 0)
-    d->rotational = rotational;
-  if (ioctl (fd, BLKIOMIN, &minimum) == -1 ||
-      ioctl (fd, BLKIOOPT, &optimal) == -1)
-    return;
+  d->rotational = device_property (fd, BLKROTATIONAL, "queue/rotational") > 0;
+  if (sector > (long) d->pages.unit) /* pagecache.c has only an ioctl for it */
+    d->pages.unit = sector;
   if (optimal > minimum && can_be_preferred (optimal))
     d->preferred_io = optimal;
   else if (can_be_preferred (minimum))

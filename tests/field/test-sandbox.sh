@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# In a sandbox that refuses the system calls of the page cache, a copy succeeds,
-# and the log or a refused client shows when pages cannot be dropped.
+# In a sandbox that refuses the system calls of the page cache, or all ioctls, a
+# copy succeeds, and the log or a refused client shows when pages cannot be
+# dropped.
 #
 # Each call is refused with the errno of a missing call, of a seccomp profile
 # and of a security module.
@@ -102,6 +103,67 @@ done
 
 under=("$builddir/lib/without-cachestat")
 works 'cachestat: ENOSYS'
+
+# properties WHEN: of the export, in $tmp/WHEN.
+properties ()
+{
+  start_nbdkit file "$device" cache=none
+  limited nbdinfo --json "$uri" >"$tmp/$1.all" ||
+    fail "$what, $1: it is not served"
+  grep -E '"(export-size|block_size|is_|can_)' "$tmp/$1.all" >"$tmp/$1"
+  stop_nbdkit
+}
+
+# as_without DEVICE...: with refused ioctls, as Landlock refuses them (Linux
+# 6.10), a block device has the same properties, and all requests work.
+as_without ()
+{
+  local err
+
+  for device; do
+    what="$device without a sandbox"
+    under=()
+    properties allowed
+    for err in ENOTTY EPERM EACCES EINVAL ENOSYS; do
+      what="ioctl: $err, $device"
+      refuse ioctl $err
+      properties refused
+      diff "$tmp/allowed" "$tmp/refused" >&2 || fail "$what: other properties"
+      grep -q '"is_read_only": false' "$tmp/refused" || continue
+      start_and_connect file "$device" cache=none
+      ask write 0 4M, zero 1M 1M, zero 2M 8K nohole fua, trim 3M 64K fua, flush
+      ask write 3M 64K, read 0 4M, flush, save "$tmp/model"
+      stop_nbdkit
+      cmp -n 4M "$tmp/model" "$device" >&2 || fail "$what: wrong data"
+      clear_soon "$device" "$what"
+      [ ! -s "$tmp/log" ] || fail "$what: there is a log"
+    done
+  done
+}
+
+clear_soon ()
+{
+  eventually "$patience" is_empty "$1" || clear_now "$1" "$2"
+}
+
+if [ "$(id -u)" = 0 ]; then
+  need losetup addpart
+  truncate -s 64M "$tmp/image"
+  attach "$tmp/image" -b 4096
+  as_without "$device"
+  losetup -d "$device"
+  attach "$tmp/image" -r
+  as_without "$device"
+  losetup -d "$device"
+  attach "$tmp/image" --partscan
+  addpart "$device" 1 2048 65536 || lacks 'needs a loop device with partitions'
+  numbers=(/sys/block/"${device##*/}"/*p1/dev)
+  IFS=: read -r major minor <"${numbers[0]}"
+  mknod "$tmp/partition" b "$major" "$minor"
+  whole=$device
+  as_without "$tmp/partition"
+  losetup -d "$whole"
+fi
 
 # Without /proc a descriptor cannot be opened again; and the script that starts
 # the server, and sanitizers, do not work.
