@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -175,7 +176,8 @@ exports_check (const char *key, const char *value)
 static bool
 would_fail_again (int err)
 {
-  return err == EMFILE || err == ENFILE || err == ENOMEM || err == EINTR;
+  return err == EMFILE || err == ENFILE || err == ENOMEM || err == EINTR ||
+         err == EAGAIN;
 }
 
 /* A block device that is set read-only can be opened for writing (since
@@ -187,13 +189,19 @@ is_read_only_device (int fd)
   return device_property (fd, BLKROGET, "ro") > 0;
 }
 
-/* Open the file behind "path_fd", which is "name" in the directory dirfd.  This
- * waits until other processes have given up their leases of the file.  Without
- * /proc: open the name again, not blocking, and see whether it is still the
- * file that was checked.
+/* How long to wait until another process gives up its lease of the file, and
+ * how often to look, in milliseconds.  File servers give it up at once; the
+ * kernel takes it away after 45 s.
+ */
+#define MOST_LEASED 500
+#define LEASE_INTERVAL 10
+
+/* Open the file behind "path_fd", which is "name" in the directory dirfd.
+ * Without /proc: open the name again, not blocking, and see whether it is still
+ * the file that was checked.
  */
 static int
-open_checked (int dirfd, const char *name, int flags, int path_fd)
+open_once (int dirfd, const char *name, int flags, int path_fd)
 {
   struct stat st, checked;
   int fd = reopen (path_fd, flags);
@@ -210,7 +218,29 @@ open_checked (int dirfd, const char *name, int flags, int path_fd)
     errno = ESTALE;
     return -1;
   }
-  fcntl (fd, F_SETFL, fcntl (fd, F_GETFL) & ~O_NONBLOCK);
+  return fd;
+}
+
+/* The same, waiting for a lease: then the errno is EAGAIN.  No lease can be in
+ * the way of later opens with the same flags, as this one keeps others from
+ * taking it.  O_NONBLOCK may have effects on a device, which has no leases.
+ */
+static int
+open_checked (int dirfd, const char *name, int flags, int path_fd, mode_t type)
+{
+  const struct timespec interval = { .tv_nsec = LEASE_INTERVAL * 1000000L };
+  unsigned waited = 0;
+  int fd;
+
+  if (S_ISREG (type))
+    flags |= O_NONBLOCK;
+  while ((fd = open_once (dirfd, name, flags, path_fd)) == -1 &&
+         errno == EAGAIN && waited < MOST_LEASED) {
+    nanosleep (&interval, NULL);
+    waited += LEASE_INTERVAL;
+  }
+  if (fd >= 0)
+    fcntl (fd, F_SETFL, fcntl (fd, F_GETFL) & ~O_NONBLOCK);
   return fd;
 }
 
@@ -231,14 +261,14 @@ open_file (int dirfd, const char *name, bool readonly, bool *writable)
     errno = 0;
   else if (type) {
     if (!readonly) {
-      fd = open_checked (dirfd, name, O_RDWR, path_fd);
+      fd = open_checked (dirfd, name, O_RDWR, path_fd, type);
       *writable = fd >= 0 && !is_read_only_device (fd);
       if (fd == -1)
         nbdkit_debug ("%s: opening for writing: %m: serving it read-only",
                       name);
     }
     if (fd == -1 && (readonly || !would_fail_again (errno)))
-      fd = open_checked (dirfd, name, O_RDONLY, path_fd);
+      fd = open_checked (dirfd, name, O_RDONLY, path_fd, type);
   }
   err = errno;
   close (path_fd);
@@ -350,6 +380,9 @@ report (const struct exported *e)
           "does not follow";
   else if (errno == ELOOP && options.symlinks == SYMLINKS_REFUSE)
     why = "is a symbolic link, which symlinks=refuse does not follow";
+  else if (errno == EAGAIN)
+    why = "another process has a lease of the file, as file servers take, and "
+          "does not give it up; try again in a minute";
   if (why)
     nbdkit_error ("%s: %s", e->name, why);
   else

@@ -33,8 +33,9 @@ struct exported {
  * file= and fd= the connection is not used: since nbdkit 1.44 the ext2 filter
  * opens the plugin without a connection.
  *
- * The call blocks only on a lease of another process.  Nothing shares the file
- * description where that is possible.  Returns 0, or -1 with nbdkit_error
+ * The call waits 0.5 s at most until other processes have given up their leases
+ * of the file; after that it fails.  Nothing shares the file description where
+ * that is possible.  Returns 0, or -1 with nbdkit_error
  * called.  The caller calls exports_close in both cases.
  */
 int exports_open (bool readonly, struct exported *e);

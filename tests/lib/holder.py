@@ -8,6 +8,8 @@ a signal.
   holder.py LOCK_EX FILE
   holder.py reader FILE                 a lock of one that cannot write, of a byte
                                         far behind the end
+  holder.py F_RDLCK FILE [yields]       a lease, as of fcntl(2): kept when another
+  holder.py F_WRLCK FILE [yields]       process opens the file, or given up
 
 Copyright (C) 2026 The nbdkit-windowed-file authors
 SPDX-License-Identifier: BSD-3-Clause
@@ -20,6 +22,7 @@ import os
 import signal
 import struct
 import sys
+import time
 
 FAR = 0x6e62646b69740000
 F_OFD_SETLK = 37
@@ -45,6 +48,12 @@ elif how == "mlock":
 elif how == "reader":
     fcntl.fcntl(os.open(path, os.O_RDONLY), F_OFD_SETLK, struct.pack(
         "hhqqi4x", fcntl.F_RDLCK, 0, FAR, 1, 0))
+elif how.startswith("F_"):
+    # Only a signal with a handler ends the pause below, and the lease.
+    signal.signal(signal.SIGIO, (lambda *_: time.sleep(0.1)) if rest
+                  else signal.SIG_IGN)
+    fcntl.fcntl(os.open(path, os.O_RDONLY), fcntl.F_SETLEASE,
+                getattr(fcntl, how))
 else:
     fcntl.lockf(os.open(path, os.O_RDWR), getattr(fcntl, how))
 print("held", flush=True)

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# A client of a file that another process holds a lease of gets an answer, and
+# no other client waits: the file is served as soon as the lease is given up, and
+# refused with the reason if it is not.
+#
+# The kernel would let an open wait for 45 seconds, and then take the lease away.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need nbdinfo
+
+mkdir "$tmp/dir"
+truncate -s 1M "$tmp/dir/free"
+
+# lease TYPE [yields]: hold it, on a new file.
+lease ()
+{
+  rm -f "$tmp/dir/leased" "$tmp/held"
+  truncate -s 1M "$tmp/dir/leased"
+  "$srcdir/lib/holder.py" "$1" "$tmp/dir/leased" "${@:2}" >"$tmp/held" &
+  holder=$!
+  pids+=("$holder")
+  eventually 5 grep -q held "$tmp/held" || fail "no lease $1"
+}
+
+size_of ()
+{
+  limited nbdinfo --size "nbd+unix:///$1?socket=$tmp/sock" 2>/dev/null
+}
+
+is_served ()
+{
+  [ "$(size_of leased)" = 1048576 ] || fail "$1: it is not served"
+}
+
+# refused WHAT: and the lease is still there.
+refused ()
+{
+  ! size_of leased >/dev/null || fail "$1: it is served"
+  grep -q 'leased: another process has a lease' "$tmp/log" ||
+    fail "$1: the log does not give the reason"
+  alive "$holder" || fail "$1: the lease has gone"
+  [ "$(size_of free)" = 1048576 ] || fail "$1: another file is not served"
+}
+
+ends ()
+{
+  send TERM "$holder"
+  eventually 5 gone "$holder" || fail 'the holder does not end'
+}
+
+# is_writable WHAT: and no descriptor of it has O_NONBLOCK.
+is_writable ()
+{
+  local fd
+
+  client_start "nbd+unix:///leased?socket=$tmp/sock"
+  ask write 0 64K, flush
+  for fd in "/proc/$server/fd"/*; do
+    [ "$(readlink "$fd")" != "$tmp/dir/leased" ] ||
+      ! grep -qE '^flags:.*[4567]...$' "/proc/$server/fdinfo/${fd##*/}" ||
+      fail "$1: a descriptor does not block"
+  done
+  client_stop
+}
+
+for mode in "dir=$tmp/dir" "dir=$tmp/dir symlinks=refuse"; do
+  # shellcheck disable=SC2086
+  set -- $mode cache=none
+
+  start_nbdkit file "$@"
+  for type in F_RDLCK F_WRLCK; do
+    lease $type
+    refused "$type, $mode"
+    ends
+    is_served "$type, $mode, after it has ended"
+
+    lease $type yields
+    is_served "$type, $mode, given up"
+    is_writable "$type, $mode, given up"
+  done
+  stop_nbdkit
+
+  # Those who only read share a lease for reading.
+  start_nbdkit -r file "$@"
+  lease F_RDLCK
+  is_served "F_RDLCK, -r $mode"
+  alive "$holder" || fail "F_RDLCK, -r $mode: the lease has gone"
+  ends
+  lease F_WRLCK
+  refused "F_WRLCK, -r $mode"
+  ends
+  stop_nbdkit
+done
