@@ -63,7 +63,8 @@ struct disk {
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   bool rotational;
-  bool can_seek_hole; /* lseek with SEEK_DATA finds all data */
+  bool can_seek_hole; /* lseek with SEEK_DATA finds all data; on FUSE, all that
+                       * is not in the page cache */
 
   /* Methods of zero.c that the kernel does not support for this disk, a bit for
    * each.  The first request that gets EOPNOTSUPP, ENOTTY or ENOSYS sets the

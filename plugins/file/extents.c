@@ -79,14 +79,15 @@ seek (const struct connection *c, uint64_t offset, int whence)
 
 /* Return false if written data may look like a hole.
  *
- * btrfs keeps pages whose writeback failed, but SEEK_DATA does not find them
- * (Linux 6.18).
+ * btrfs and FUSE keep pages whose writeback failed, but SEEK_DATA does not find
+ * them (Linux 6.18).
  *
  * Overlayfs passes SEEK_DATA to the file in its upper layer, which may be on
  * btrfs.  If it is on FUSE with the writeback cache (virtiofs too), its server
- * does not have what is still dirty (Linux 6.18; disk.c excludes FUSE itself).
- * FUSE has no FIEMAP, and overlayfs passes that on, too.  To be asked for each
- * query, since the first write to a file moves it to the upper layer.
+ * does not have what is still dirty, and overlayfs has no pages to look at
+ * (Linux 6.18).  FUSE has no FIEMAP, and overlayfs passes that on, too.  To be
+ * asked for each query, since the first write to a file moves it to the upper
+ * layer.
  */
 static bool
 knows_holes (const struct connection *c)
@@ -95,10 +96,28 @@ knows_holes (const struct connection *c)
   const bool is_overlay = d->id.magic == OVERLAYFS_SUPER_MAGIC;
   struct fiemap m = { .fm_length = 1 };
 
-  if ((is_overlay || d->id.magic == BTRFS_SUPER_MAGIC) &&
+  if ((is_overlay || d->id.magic == BTRFS_SUPER_MAGIC ||
+       d->id.magic == FUSE_SUPER_MAGIC) &&
       errors_now (&d->errors))
     return false;
   return !is_overlay || ioctl (c->file.fd, FS_IOC_FIEMAP, &m) == 0;
+}
+
+/* Return true if the file system knows all that was written to the range.  On
+ * FUSE, SEEK_DATA returns the answer of the server, which does not have the
+ * dirty pages of this machine, of any process.  No page may be dirty or under
+ * writeback then.  Once this server has changed the disk, no page may be
+ * resident: a writeback that failed may not have been reported yet, and leaves
+ * a clean page.
+ */
+static bool
+is_stored (const struct disk *d, uint64_t offset, uint64_t length)
+{
+  if (d->id.magic != FUSE_SUPER_MAGIC)
+    return true;
+  return atomic_load (&d->changed)
+           ? pagecache_count (&d->pages, d->fd, offset, length) == 0
+           : pagecache_is_clean (&d->pages, d->fd, offset, length);
 }
 
 /* Data stays in the page cache until it is stored, so the page cache is queried
@@ -118,6 +137,38 @@ connection_is_hole (struct connection *c, uint64_t offset, uint64_t count)
 
 /* ---- a request ---- */
 
+/* SEEK_DATA.  If what follows looks like a hole, but is_stored is false,
+ * returns "offset" and sets *until to where that part ends.
+ *
+ * The page cache is queried before the file system.  A page that was dirty when
+ * the request began is still dirty at the first query, and makes the range
+ * data, or its writeback has ended: then the server has it, and the SEEK_DATA
+ * that follows finds it.  The other order misses a page whose writeback ends in
+ * between.  A page that becomes dirty after the first query belongs to a write
+ * that had not completed when the request began.
+ *
+ * The first pass covers the whole query.  If it has dirty pages, they may be in
+ * data, so the next pass covers only what looked like a hole.
+ */
+static int64_t
+find_data (const struct query *q, int64_t offset, int64_t *until)
+{
+  int64_t end = q->limit;
+
+  for (;;) {
+    const bool stored = is_stored (q->c->disk, offset, end - offset);
+    const int64_t data = seek (q->c, offset, SEEK_DATA);
+
+    if (stored || data <= offset)
+      return MIN (data, end);
+    if (data >= end) {
+      *until = end;
+      return offset;
+    }
+    end = data;
+  }
+}
+
 /* Query the kernel whether "offset" is in a hole, and set *end to where that
  * hole or data ends.  "is_data" says that the caller knows it to be data.  The
  * rest of the query is data if the kernel returns an error, or an offset that
@@ -131,8 +182,8 @@ look (const struct query *q, int64_t offset, bool is_data, uint64_t *end)
 
   errno = 0;
   if (!is_data)
-    data = seek (c, offset, SEEK_DATA);
-  if (data == offset)
+    data = find_data (q, offset, &hole);
+  if (data == offset && hole == -1)
     hole = seek (c, offset, SEEK_HOLE);
   if (hole > offset) {
     *end = MIN (hole, q->size);

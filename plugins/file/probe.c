@@ -18,6 +18,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -196,10 +197,24 @@ probe_block_device (struct disk *d, int fd)
     d->preferred_io = minimum;
 }
 
-/* FUSE passes SEEK_DATA to its server, which does not have the dirty pages of
- * this machine if the writeback cache is on (virtiofs, too): data would be a
- * hole (Linux 6.18).  exFAT reports a hole where a program has just stored to
- * mapped memory (Linux 7.2).
+/* Return whether the kernel counts the pages that a FUSE server does not have
+ * yet.  Before Linux 6.16 it writes back a copy of a page, and counts the page
+ * as clean at once.
+ */
+static bool
+fuse_shows_writeback (const struct pagecache *pages)
+{
+  unsigned major, minor;
+  struct utsname kernel;
+
+  return pages->clean_is_stored && uname (&kernel) == 0 &&
+         sscanf (kernel.release, "%u.%u", &major, &minor) == 2 &&
+         (major > 6 || (major == 6 && minor >= 16));
+}
+
+/* FUSE (virtiofs, too) passes SEEK_DATA to its server, which does not have the
+ * dirty pages of this machine: extents.c looks for them.  exFAT reports a hole
+ * where a program has just stored to mapped memory (Linux 7.2).
  *
  * Looks at the end of the file: on tmpfs a SEEK_HOLE walks all data from where
  * it starts.
@@ -209,8 +224,8 @@ knows_seek_hole (struct disk *d, int fd)
 {
   int64_t size;
 
-  if (d->id.is_block || d->id.magic == FUSE_SUPER_MAGIC ||
-      d->id.magic == EXFAT_SUPER_MAGIC)
+  if (d->id.is_block || d->id.magic == EXFAT_SUPER_MAGIC ||
+      (d->id.magic == FUSE_SUPER_MAGIC && !fuse_shows_writeback (&d->pages)))
     return false;
   size = disk_size (d, fd, d->name);
   if (size == -1)

@@ -45,7 +45,8 @@ import time
 # Of <linux/fuse.h>.
 FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS = 2, 3, 4, 14, 15, 16, 17
 RELEASE, FSYNC, FLUSH, INIT, INTERRUPT, BATCH_FORGET = 18, 20, 25, 26, 36, 42
-LSEEK = 46
+FALLOCATE, LSEEK = 43, 46
+SET_SIZE = 1 << 3
 ASYNC_READ, BIG_WRITES, WRITEBACK_CACHE = 1 << 0, 1 << 5, 1 << 16
 KEEP_CACHE = 1 << 1
 MAX_WRITE = 128 * 1024
@@ -53,6 +54,7 @@ HEADER = struct.Struct("<IIQQIIIHxx")
 READER, WRITER = 1, 2   # handles
 WRITE_IN = 40           # bytes before the data of a write
 
+libc = ctypes.CDLL(None, use_errno=True)
 backing = os.open(sys.argv[1], os.O_RDWR)
 options = dict(word.split("=") for word in sys.argv[3:])
 lock = threading.Lock()
@@ -63,7 +65,6 @@ interrupted = {}        # events of the requests that have threads
 
 def mount(where):
     """Mount the file system, whose root is a file, and return its device."""
-    libc = ctypes.CDLL(None, use_errno=True)
     fuse = os.open("/dev/fuse", os.O_RDWR)
     if libc.mount(b"test", os.fsencode(where), b"fuse", 0,
                   f"fd={fuse},rootmode=100000,user_id=0,group_id=0,"
@@ -125,8 +126,18 @@ def answer(operation, unique, body):
                            MAX_WRITE, 1, 32, 0, *[0] * 8)
     if operation in (WRITE, FSYNC):
         on_sync(operation, unique, *struct.unpack_from("<Q", body))
-    if operation in (GETATTR, SETATTR):     # the size never changes
+    if operation == SETATTR:
+        valid, size = struct.unpack_from("<I12xQ", body)
+        if valid & SET_SIZE:
+            os.ftruncate(backing, size)
+    if operation in (GETATTR, SETATTR):
         return attributes()
+    if operation == FALLOCATE:
+        offset, length, mode = struct.unpack_from("<8xQQI", body)
+        if libc.fallocate(backing, mode, ctypes.c_int64(offset),
+                          ctypes.c_int64(length)) == -1:
+            raise OSError(ctypes.get_errno(), "fallocate")
+        return b""
     if operation == OPEN:
         flags, = struct.unpack_from("<I", body)
         handle = WRITER if flags & os.O_ACCMODE != os.O_RDONLY else READER

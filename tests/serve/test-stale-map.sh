@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Block status never reports a hole where any process completed a write.  The
 # write comes through the same connection, another connection, another server,
-# or from a program on the same machine; on six file systems.
+# or from a program on the same machine; on six file systems, and on FUSE with
+# and without the kernel's writeback cache.
 #
 # ROUNDS=3200 SEED=7 in the environment make it longer (100,000 questions on
 # each file system) and different.
@@ -17,18 +18,26 @@ need_root
 files=()
 for i in {1..32}; do files+=("$i"); done
 
-# on FOLDER: two servers of the same files.
+# on FOLDER: files of 64 MiB, which two servers serve.
 on ()
 {
-  local i other
+  local i
 
   for i in "${files[@]}"; do truncate -s 64M "$1/$i"; done
+  ask_in "$1" "${ROUNDS:-40}" "${files[@]}"
+}
+
+# ask_in FOLDER ROUNDS NAME...
+ask_in ()
+{
+  local other
+
   start_nbdkit file "dir=$1" cache=none
   mv "$tmp/sock" "$tmp/other"
   other=$job
   start_nbdkit file "dir=$1"
-  timeout --foreground -k 5 7200 "$srcdir/lib/stale-map.py" "${ROUNDS:-40}" \
-    "${SEED:-1}" "$tmp/sock" "$tmp/other" "$1" "${files[@]}" ||
+  timeout --foreground -k 5 7200 "$srcdir/lib/stale-map.py" "$2" \
+    "${SEED:-1}" "$tmp/sock" "$tmp/other" "$1" "${@:3}" ||
     fail "$1: SEED=${SEED:-1}"
   stop_nbdkit
   kill "$other"
@@ -43,3 +52,11 @@ umount "$tmp/tmpfs"
 # On overlayfs the kernel counts no page in memory, and says that what is about
 # to be stored in blocks that were allocated is not.
 on_each 3G on tmpdir xfs btrfs overlay-ext4 overlay-xfs
+# One file, so it takes as many rounds as the others have files.
+for with in '' writeback=yes; do
+  fuse_file ${with:+"$with"}
+  truncate -s 64M "$tmp/disk"
+  ask_in "$tmp" $((${ROUNDS:-40} * 8)) disk
+  umount "$tmp/disk"
+  eventually 5 gone "$fuse_server" || fail 'the FUSE server does not end'
+done
