@@ -10,6 +10,7 @@
 
 #include <config.h>
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -93,17 +94,38 @@ set_choice (const struct parameter *p, const char *value)
   return choice >= 0 ? 0 : -1;
 }
 
-/* Numbers may be hexadecimal (0x) and octal (0), as everywhere in nbdkit. */
+/* The same syntax as nbdkit_parse_int and nbdkit_parse_size, which log an error
+ * of their own: a number may be hexadecimal (0x) or octal (0), a size is
+ * decimal and may have a unit.  Returns -1 if it is not a number.
+ */
+static int64_t
+parse_number (const char *value, bool is_size)
+{
+  static const char units[] = "bskmgtpe";
+  static const unsigned char shifts[] = { 0, 9, 10, 20, 30, 40, 50, 60 };
+  const char *unit;
+  char *end;
+  int64_t n;
+
+  errno = 0;
+  n = strtoll (value, &end, is_size ? 10 : 0);
+  if (errno || end == value || n < 0)
+    return -1;
+  if (is_size && *end &&
+      (unit = strchr (units, tolower ((unsigned char) *end)))) {
+    if (n > INT64_MAX >> shifts[unit - units])
+      return -1;
+    n *= INT64_C (1) << shifts[unit - units];
+    end++;
+  }
+  return *end ? -1 : n;
+}
+
 static int
 set_number (const struct parameter *p, const char *value)
 {
-  int64_t n = -1;
-  int small;
+  const int64_t n = parse_number (value, p->size != NULL);
 
-  if (p->size)
-    n = nbdkit_parse_size (value);
-  else if (nbdkit_parse_int (p->key, value, &small) == 0)
-    n = small;
   if (n < p->least || n > p->most || n % p->unit != 0) {
     nbdkit_error ("%s=%s: must be %s", p->key, value, p->expected);
     return -1;
@@ -237,8 +259,8 @@ set_delay (const struct parameter *p, const char *value)
 
 #define DESCRIPTOR                                                             \
   .number = &options.fd, .least = 3, .most = INT_MAX, .unit = 1,               \
-  .expected = "the number of a file descriptor greater than 2: nbdkit itself " \
-              "uses 0, 1 and 2"
+  .expected = "the number of an inherited file descriptor, 3 to 2147483647: "  \
+              "nbdkit itself uses 0, 1 and 2"
 
 static struct parameter parameters[] = {
   { "file", set_path, .source = SOURCE_FILE, .repeatable = true },
@@ -267,11 +289,12 @@ static struct parameter parameters[] = {
     .needs = EVICTION },
   { "cache-window-size", set_number, .size = &options.cache_window_size,
     .least = 64 * KiB, .most = GiB, .unit = 64 * KiB,
-    .expected = "a size such as 512K or 1M: a multiple of 64K up to 1G",
+    .expected = "a multiple of 64K from 64K to 1G, such as 512K or 1M",
     .needs = EVICTION },
   { "cache-limit", set_number, .size = &options.cache_limit, .least = 256 * KiB,
     .most = INT64_MAX, .unit = 1,
-    .expected = "a size of at least 256K, such as 64M", .needs = EVICTION },
+    .expected = "a size from 256K to below 8E, such as 64M",
+    .needs = EVICTION },
   { "stats", set_stats, .repeatable = false },
   { "stats-interval", set_number, .number = &options.stats_interval, .least = 1,
     .most = 24 * 60 * 60, .unit = 1,

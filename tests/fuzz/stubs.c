@@ -8,7 +8,6 @@
 #include <config.h>
 
 #include <errno.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,52 +78,6 @@ nbdkit_absolute_path (const char *path)
       asprintf (&whole, "%s/%s", here, path) == -1)
     return NULL;
   return whole;
-}
-
-int
-nbdkit_parse_int (const char *what, const char *s, int *r)
-{
-  char *end;
-  long n;
-
-  errno = 0;
-  n = strtol (s, &end, 0);
-  if (end == s || *end != '\0' || errno || n < INT_MIN || n > INT_MAX) {
-    nbdkit_error ("%s: not a number: \"%s\"", what, s);
-    return -1;
-  }
-  *r = n;
-  return 0;
-}
-
-int
-nbdkit_parse_bool (const char *s)
-{
-  if (strcmp (s, "1") == 0 || strcasecmp (s, "true") == 0)
-    return 1;
-  if (strcmp (s, "0") == 0 || strcasecmp (s, "false") == 0)
-    return 0;
-  nbdkit_error ("not a boolean");
-  return -1;
-}
-
-int64_t
-nbdkit_parse_size (const char *s)
-{
-  static const char units[] = "bKMGTPE";
-  const char *unit;
-  char *end;
-  uint64_t n;
-
-  errno = 0;
-  n = strtoull (s, &end, 10);
-  unit = *end ? strchr (units, *end) : units;
-  if (end == s || *s == '-' || errno || unit == NULL || (*end && end[1]) ||
-      n > (uint64_t) INT64_MAX >> (10 * (unit - units))) {
-    nbdkit_error ("not a size");
-    return -1;
-  }
-  return n << (10 * (unit - units));
 }
 
 const char *

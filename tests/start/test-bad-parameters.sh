@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Wrong, missing, contradictory or repeated parameters end the server at once,
-# with one line that names the parameter and the value.  What the stock plugin
+# with one error that names the parameter and the value.  What the stock plugin
 # accepts is in start/test-drop-in.sh.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -17,7 +17,7 @@ mkfifo "$tmp/fifo"
 start_nbdkit memory 1M          # for its socket
 cp "$tmp/log" "$tmp/memory-log"
 
-# refused WORD... -- ARGUMENT...: and one line of the message has all the words.
+# refused WORD... -- ARGUMENT...: with one error, which has all the words.
 # (For "-U -" nbdkit would make a folder in /tmp, and leave it there.)
 refused ()
 {
@@ -29,10 +29,9 @@ refused ()
     2>"$tmp/log" || status=$?
   [ "$status" != 0 ] || fail "accepted: $*"
   [ "$status" = 1 ] || fail "status $status: $*"
-  while IFS= read -r message; do
-    ! has_words "$message" "${words[@]}" || return 0
-  done < <(grep '^nbdkit: error: ' "$tmp/log")
-  fail "no message names ${words[*]}: $*"
+  message=$(grep '^nbdkit: error: ' "$tmp/log")
+  [ "$(wc -l <<<"$message")" = 1 ] || fail "more than one error: $*"
+  has_words "$message" "${words[@]}" || fail "no ${words[*]}: $*: $message"
 }
 
 # has_words MESSAGE WORD...
@@ -93,17 +92,31 @@ done
 refused cache=none cache=preserve -- \
   "$disk" cache=default cache=none cache=preserve
 refused reduce-memory-pressure maybe -- "$disk" reduce-memory-pressure=maybe
-[ "$(grep -c '^nbdkit: error: ' "$tmp/log")" = 1 ] || fail 'not one error'
 refused symlinks bogus follow --        "dir=$tmp/dir" symlinks=bogus
 refused symlinks refuse dir= --         "$disk" symlinks=refuse
 refused symlinks follow -- \
   "dir=$tmp/dir" symlinks=refuse symlinks=follow
 refused fadvise bogus --                "$disk" fadvise=bogus
 
-for bad in cache-windows={0,1025,8x} cache-window-size={0,1Q} \
-  cache-limit={0,255K} {cache-windows,cache-window-size,cache-limit}={x,-1,} \
+for bad in cache-windows={0,1025,8x,0x,8K,1.5} \
+  cache-window-size={0,1Q,65K,2G,1MB,0x10000,0.5M,8E,-9000000000000000000E} \
+  cache-limit={0,255K,8E} \
+  {cache-windows,cache-window-size,cache-limit}={x,-1,'',K,' ','1 '} \
   {cache-windows,cache-window-size,cache-limit}=99999999999999999999; do
-  refused "${bad%=*}" "${bad#*=}" --    "$disk" cache=none "$bad"
+  case $bad in
+    cache-windows=*) range='from 1 to 1024' ;;
+    cache-window-size=*) range='from 64K to 1G' ;;
+    *) range='from 256K to below 8E' ;;
+  esac
+  refused "${bad%%=*}=${bad#*=}" "$range" -- "$disk" cache=none "$bad"
+done
+# The syntax of nbdkit.
+for good in cache-windows={8,0x8,010,' 8',+8} \
+  {cache-window-size,cache-limit}={1048576,1048576b,2048s,2048S,1024k,1024K,1M} \
+  cache-limit={1G,1t,1P,7E,9223372036854775807}; do
+  limited "$NBDKIT" -U "$tmp/none" file "$disk" cache=none "$good" --run : \
+    2>"$tmp/log" || fail "refused: $good"
+  rm "$tmp/none"
 done
 for twice in cache-limit=1M cache-windows=8 cache-window-size=1M; do
   refused "${twice%=*}" "${twice#*=}" -- "$disk" cache=none "$twice" "$twice"
