@@ -164,73 +164,140 @@ write_log (void)
 
 /* ---- to a file ---- */
 
-/* Check that only statistics are replaced: the file could be a disk.  Sets
- * *old, with a mode of 0 if there is no file.  O_NONBLOCK is for a FIFO.
- * Returns 0, or -1 with nbdkit_error called.
+#define NO_FILE -2
+
+/* Open the file that is there, and check that only statistics are overwritten:
+ * it could be a disk.  "flags" are for open(2), and O_NONBLOCK is for a FIFO.
+ * Sets *old.  Returns a descriptor, NO_FILE, or -1 with nbdkit_error called.
  */
 static int
-check_old (struct stat *old)
+open_old (int flags, struct stat *old)
 {
   char head[sizeof HEAD - 1];
   const char *why = NULL;
   int fd = open (options.stats,
-                 O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+                 flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
 
-  old->st_mode = 0;
   if (fd == -1 && errno == ENOENT)
-    return 0;
-  if (fd == -1) {
+    return NO_FILE;
+  if (fd == -1 && errno == ELOOP)
+    why = "is a symbolic link, and none is followed; name the file itself, or "
+          "use stats=- for the log";
+  else if (fd == -1 && errno != ENXIO) { /* a socket */
     nbdkit_error ("stats=%s: %m; nbdkit must be able to read a file that it "
-                  "replaces, and follows no symbolic link",
+                  "replaces; use stats=- for the log",
                   options.stats);
     return -1;
   }
-  if (fstat (fd, old) == -1 || !S_ISREG (old->st_mode))
+  else if (fd == -1 || fstat (fd, old) == -1 || !S_ISREG (old->st_mode))
     why = "is not a regular file; use stats=- for the log";
   else if (old->st_size > 0 &&
            (pread (fd, head, sizeof head, 0) != sizeof head ||
             memcmp (head, HEAD, sizeof head) != 0))
     why = "this file does not contain statistics, so it is not overwritten; "
           "remove it or choose another name";
-  if (why)
-    nbdkit_error ("stats=%s: %s", options.stats, why);
-  close (fd);
-  return why ? -1 : 0;
+  if (why == NULL)
+    return fd;
+  nbdkit_error ("stats=%s: %s", options.stats, why);
+  if (fd >= 0)
+    close (fd);
+  return -1;
 }
 
-/* Write a file beside it, with the same mode and owner, and rename that: a
- * reader sees the old statistics or the new ones, whole.  Returns 0, or -1 with
- * nbdkit_error called.
+/* Write a file beside it, with the mode and owner of "old" (NULL: there is
+ * none), and rename that: a reader sees the old statistics or the new ones,
+ * whole.  Returns 0, or -1 with errno.
  */
 static int
-replace_file (void)
+replace_file (const struct stat *old, const char *part)
+{
+  const mode_t mode = old ? 0600 : 0666;
+  FILE *out;
+  int fd, err;
+
+  unlink (part); /* left by a server that was killed */
+  fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (fd == -1)
+    return -1;
+  if (old) {
+    if (fchown (fd, old->st_uid, old->st_gid) == -1)
+      nbdkit_debug ("stats=%s: its owner is not kept: %m", options.stats);
+    fchmod (fd, old->st_mode & 0777);
+  }
+  out = fdopen (fd, "w");
+  if (out && write_and_close (out) == 0 && rename (part, options.stats) == 0)
+    return 0;
+  err = errno;
+  if (out == NULL)
+    close (fd);
+  unlink (part);
+  errno = err;
+  return -1;
+}
+
+/* Overwrite the file itself.  Returns 0, or -1 with nbdkit_error called. */
+static int
+write_in_place (void)
+{
+  struct stat old;
+  const int fd = open_old (O_RDWR, &old);
+  FILE *out;
+
+  if (fd == -1)
+    return -1;
+  out = fd >= 0 && ftruncate (fd, 0) == 0 ? fdopen (fd, "w") : NULL;
+  if (out && write_and_close (out) == 0)
+    return 0;
+  nbdkit_error ("stats=%s: cannot write the file in place: %m", options.stats);
+  if (fd >= 0 && out == NULL)
+    close (fd);
+  return -1;
+}
+
+/* What to do if the statistics cannot be written for this reason. */
+static const char *
+advice (int err)
+{
+  switch (err) {
+  case ENOENT:
+  case ENOTDIR:
+    return "the directory must exist";
+  case EACCES:
+  case EPERM:
+  case EROFS:
+    return "let nbdkit create files there, or use stats=- for the log";
+  default:
+    return "free some space, choose another name, or use stats=- for the log";
+  }
+}
+
+/* A file that is a mount point, as in a container, cannot be replaced (EBUSY),
+ * and a file that nbdkit may write can be in a directory that it may not write:
+ * these are overwritten.  Returns 0, or -1 with nbdkit_error called.
+ */
+static int
+write_file (void)
 {
   char part[PATH_MAX + 32]; /* a name that is cut is too long for open, too */
   struct stat old;
-  FILE *out;
-  int fd;
+  const int fd = open_old (O_RDONLY, &old);
+  int err;
 
-  if (check_old (&old) == -1)
+  if (fd == -1)
     return -1;
-  snprintf (part, sizeof part, "%s.%ld.part", options.stats, (long) getpid ());
-  unlink (part); /* left by a server that was killed */
-  fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-             old.st_mode ? 0600 : 0666);
-  if (fd >= 0 && old.st_mode) {
-    if (fchown (fd, old.st_uid, old.st_gid) == -1)
-      nbdkit_debug ("stats=%s: its owner is not kept: %m", options.stats);
-    fchmod (fd, old.st_mode & 0777);
-  }
-  out = fd >= 0 ? fdopen (fd, "w") : NULL;
-  if (out && write_and_close (out) == 0 && rename (part, options.stats) == 0)
-    return 0;
-  nbdkit_error (
-    "stats=%s: cannot write %s: %m: the directory must exist, have free space, "
-    "and let nbdkit create files",
-    options.stats, part);
-  if (fd >= 0 && out == NULL)
+  if (fd >= 0)
     close (fd);
-  unlink (part);
+  snprintf (part, sizeof part, "%s.%ld.part", options.stats, (long) getpid ());
+  if (replace_file (fd >= 0 ? &old : NULL, part) == 0)
+    return 0;
+  err = errno;
+  if (fd >= 0 &&
+      (err == EBUSY || ((err == EACCES || err == EPERM || err == EROFS) &&
+                        access (options.stats, W_OK) == 0)))
+    return write_in_place ();
+  errno = err;
+  nbdkit_error ("stats=%s: cannot write %s: %m: %s", options.stats, part,
+                advice (err));
   return -1;
 }
 
@@ -259,7 +326,7 @@ stats_open (void)
    */
   sem_init (&requested, 0, 0);
   signal (SIGUSR1, handle_signal);
-  return is_log () ? 0 : replace_file ();
+  return is_log () ? 0 : write_file ();
 }
 
 static void *
@@ -280,7 +347,7 @@ write_when_requested (void *arg)
     if (is_log ())
       write_log ();
     else
-      replace_file ();
+      write_file ();
   } while (!last);
   return NULL;
 }
@@ -292,7 +359,7 @@ stats_start (void)
     return 0;
   /* Report now if the user of -u may not write it. */
   if (!is_log ())
-    replace_file ();
+    write_file ();
   errno = thread_start (&thread, write_when_requested, NULL);
   if (errno) {
     thread = 0;

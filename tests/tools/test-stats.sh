@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # stats=FILE has the requests, windows, bytes and errors of each disk, as JSON.
 # It is written at the start, on SIGUSR1, at an interval and at the end.  The
-# file is replaced as a whole or stays as it was; neither a file that is
-# something else nor the target of a symbolic link is overwritten.
+# file is replaced as a whole or stays as it was, unless it is a mount point or
+# its folder is read-only.  Neither a file that is something else nor the target
+# of a symbolic link is overwritten.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -26,6 +27,15 @@ is ()
 says ()
 {
   grep -qF -- "$1" "$tmp/log"
+}
+
+# refused MESSAGE PARAMETER...: with one line, which has the message.
+refused ()
+{
+  ! "$NBDKIT" -U "$tmp/none" file "$disk" "${@:2}" --run true 2>"$tmp/err" ||
+    fail "taken: ${*:2}"
+  grep -qF -- "$1" "$tmp/err" || fail "${*:2}: $(cat "$tmp/err")"
+  [ "$(wc -l <"$tmp/err")" = 1 ] || fail "${*:2}: $(cat "$tmp/err")"
 }
 
 has_reads ()
@@ -215,13 +225,53 @@ if [ "$(id -u)" = 0 ]; then
   chmod 700 "$tmp"
 fi
 
+# A file that is a mount point, as one that a container gets from its host, and a
+# file in a folder where nbdkit may create none are written in place.
+# in_place WHAT
+in_place ()
+{
+  kill -USR1 "$server"
+  limited nbdcopy "$uri" null:
+  stop_nbdkit
+  [ ! -s "$tmp/log" ] || fail "$1: there is a log"
+  is true '.reads > 0'
+  [ "$(echo "${stats%/*}"/*)" = "$stats" ] || fail "left: $(echo "${stats%/*}"/*)"
+}
+
+if [ "$(id -u)" = 0 ]; then
+  mkdir "$tmp/bound" "$tmp/no-files"
+  stats=$tmp/bound/stats
+  touch "$tmp/host" "$stats"
+  mounts+=("$stats")
+  mount --bind "$tmp/host" "$stats"
+  for ((i = 0; i < 2; i++)); do  # the second time it has statistics
+    start_nbdkit -r file "$disk" stats="$stats"
+    in_place 'a mount point'
+    cmp "$stats" "$tmp/host" || fail 'the file of the host is another'
+  done
+  printf 'not statistics' >"$tmp/host"
+  refused 'does not contain statistics' stats="$stats"
+  [ "$(<"$tmp/host")" = 'not statistics' ] || fail 'a mount point is overwritten'
+  umount "$stats"
+
+  stats=$tmp/no-files/stats
+  touch "$stats"
+  chown nobody "$stats"
+  chmod 777 "$tmp"
+  chmod a+r "$disk"
+  start_nbdkit -u nobody -r file "$disk" stats="$stats"
+  in_place 'a folder of another user'
+  chmod 700 "$tmp"
+  stats=$tmp/stats
+fi
+
 # A symbolic link is not followed: not at the start, and not later.
 : >"$tmp/precious"
 rm "$stats"
 start_nbdkit file "$disk" stats="$stats"
 ln -sf precious "$stats"
 kill -USR1 "$server"
-eventually 10 says 'follows no symbolic link' || fail 'a link is followed'
+eventually 10 says 'is a symbolic link, and none is followed' || fail 'a link is followed'
 stop_nbdkit
 [ -L "$stats" ] || fail 'the link was replaced'
 [ ! -s "$tmp/precious" ] || fail 'the target of a link was overwritten'
@@ -286,14 +336,6 @@ END
   kill "$listener"
 fi
 
-# refused MESSAGE PARAMETER...
-refused ()
-{
-  ! "$NBDKIT" -U "$tmp/none" file "$disk" "${@:2}" --run true 2>"$tmp/err" ||
-    fail "taken: ${*:2}"
-  grep -qF -- "$1" "$tmp/err" || fail "${*:2}: $(cat "$tmp/err")"
-}
-
 cp "$disk" "$tmp/image"
 printf 'not statistics' >"$tmp/text"
 mkfifo "$tmp/fifo"
@@ -305,9 +347,16 @@ refused 'does not contain statistics' stats="$tmp/text"
 refused "stats=$disk: " stats="$disk"
 refused 'is not a regular file' stats="$tmp/fifo"
 refused 'is not a regular file' stats=/dev/null
-refused ".part: No such file" stats="$tmp/none/stats"
+/usr/bin/python3 -c 'import socket, sys
+socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$tmp/socket"
+refused 'is not a regular file' stats="$tmp/socket"
+refused ".part: No such file or directory: the directory must exist" \
+  stats="$tmp/none/stats"
 refused "stats=$tmp: " stats="$tmp"
-refused 'follows no symbolic link' stats="$stats"
+for link in "$stats" /dev/stderr /proc/self/fd/2; do
+  refused "stats=$link: is a symbolic link, and none is followed; name the" \
+    stats="$link"
+done
 [ ! -s "$tmp/precious" ] || fail 'the target of a link was overwritten'
 refused 'stats=: the name is empty' stats=
 refused 'was given before' stats=- stats=-
