@@ -76,6 +76,7 @@ struct disk {
   struct pagecache pages; /* with fd, as the first client opened it */
   bool direct_is_exact;   /* O_DIRECT never uses the page cache */
   struct direct direct;   /* opened when first needed */
+  atomic_bool direct_works; /* a direct read has succeeded */
   atomic_uint direct_reads; /* direct reads with cache=none */
   atomic_uint direct_leaks; /* direct reads that brought pages in */
   atomic_bool changed;      /* a request has changed the disk */

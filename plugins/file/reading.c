@@ -22,9 +22,16 @@
 #include "eviction/util.h"
 #include "options.h"
 
+static void
+log_error (const struct connection *c, uint32_t count, uint64_t offset,
+           const char *why)
+{
+  nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %s",
+                c->file.name, count, offset, why);
+}
+
 /* Read past the page cache with "direct", else through it.  Returns 0, or -1
- * with errno; without a message with "direct", as such a read is made again
- * through the page cache.
+ * with errno; without a message with "direct", see is_final.
  */
 static int
 read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
@@ -42,18 +49,49 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
     if (r == -1 && was_interrupted (&tries))
       continue;
     if (r <= 0 && !direct)
-      nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %s",
-                    c->file.name, count, offset,
-                    r == 0 ? "the file ends there: was it truncated while it "
-                             "was being served?"
-                           : strerror (errno));
+      log_error (c, count, offset,
+                 r == 0 ? "the file ends there: was it truncated while it "
+                          "was being served?"
+                        : strerror (errno));
     if (r == 0)
-      errno = EIO;
+      errno = direct ? EINVAL : EIO;
     if (r <= 0)
       return -1;
     done += r;
   }
+  if (direct &&
+      !atomic_load_explicit (&c->disk->direct_works, memory_order_relaxed))
+    atomic_store (&c->disk->direct_works, true);
   return 0;
+}
+
+/* After a direct read that failed with errno: return false if a read through
+ * the page cache may succeed.  Otherwise the disk cannot read the range.  A
+ * second attempt would have the disk try a bad sector two or three more times,
+ * for seconds each: the kernel itself reads a page again that its readahead
+ * could not read.  Then the error is logged, and errno is EIO.
+ *
+ * An error is not final if a page of the range is resident, because it may be
+ * of the writeback that the kernel begins with, or if no direct read has
+ * succeeded, because the file system may have none.
+ */
+static bool
+is_final (struct connection *c, uint32_t count, uint64_t offset)
+{
+  const struct disk *d = c->disk;
+  const uint64_t start = offset / d->pages.unit * d->pages.unit;
+
+  /* The errors of <linux/blk_types.h> that are of the device. */
+  if (errno != EIO && errno != ENODATA && errno != EILSEQ &&
+      errno != EREMOTEIO && errno != ENOLINK && errno != ETIMEDOUT)
+    return false;
+  if ((!d->direct_is_exact && !atomic_load (&d->direct_works)) ||
+      pagecache_count (&d->pages, d->fd, start, offset + count - start) != 0)
+    return false;
+  errno = EIO;
+  log_error (c, count, offset, strerror (errno));
+  errno = EIO;
+  return true;
 }
 
 /* ---- with cache=preserve ---- */
@@ -123,7 +161,9 @@ read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
     r = read_all (c, buf, count, offset, true);
   else
     r = read_and_drop (c, buf, count, offset, true);
-  return r == 0 ? 0 : read_and_drop (c, buf, count, offset, false);
+  if (r == 0 || is_final (c, count, offset))
+    return r;
+  return read_and_drop (c, buf, count, offset, false);
 }
 
 /* Past the page cache, except for pages that may be newer than the disk. */
@@ -194,9 +234,12 @@ belongs_to_stream (struct connection *c, uint64_t offset, uint32_t count)
   return is_near;
 }
 
-/* Returns true if the range was read.  Otherwise read it through the cache. */
+/* Returns true with the result if the range was read, or cannot be read.
+ * Otherwise read it through the cache.
+ */
 static bool
-read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset)
+read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset,
+            int *result)
 {
   struct disk *d = c->disk;
 
@@ -204,9 +247,11 @@ read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset)
       options.fadvise == POSIX_FADV_SEQUENTIAL ||
       belongs_to_stream (c, offset, count) ||
       !direct_ready (&d->direct, c->file.fd, c->file.writable) ||
-      evictor_may_have (d->evictor, offset, count) ||
-      read_all (c, buf, count, offset, true) == -1)
+      evictor_may_have (d->evictor, offset, count))
     return false;
+  *result = read_all (c, buf, count, offset, true);
+  if (*result == -1)
+    return is_final (c, count, offset);
   evictor_bypassed (d->evictor, offset, count,
                     atomic_fetch_add (&d->direct_reads, 1) % READS_PER_COUNT ==
                       0);
@@ -223,8 +268,8 @@ read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 
   if (ev && options.cache == CACHE_PRESERVE)
     return read_preserving (c, buf, count, offset);
-  if (ev && read_alone (c, buf, count, offset))
-    return 0;
+  if (ev && read_alone (c, buf, count, offset, &r))
+    return r;
   r = read_all (c, buf, count, offset, false);
   err = errno;
   if (ev)

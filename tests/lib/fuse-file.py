@@ -11,7 +11,7 @@ a name, as EIO.  The options:
                       written stays in memory for a while, and SEEK_DATA asks the
                       server, which does not have it
     counts=PATH       a file that gets the numbers of requests, as
-                      "writes=1 fsyncs=2 interrupted=0"
+                      "writes=1 fsyncs=2 interrupted=0 bad_reads=0"
     open=ERRNO        refuse to open the file for writing
     write=ERRNO       refuse each write
     fsync=ERRNO       refuse each fsync
@@ -23,6 +23,7 @@ a name, as EIO.  The options:
     interrupts=N      answer each of the first N fsyncs with EINTR, when the
                       kernel interrupts it and no sooner
     gate=PATH         answer no fsync and no write while there is no such file
+    bad=OFFSET        refuse each read of this byte with EIO
     lseek=same        answer SEEK_DATA and SEEK_HOLE with the same offset
     refuse=PATH       refuse each write with the errno "refused", while there is
                       such a file, and add its size to the file
@@ -58,7 +59,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 backing = os.open(sys.argv[1], os.O_RDWR)
 options = dict(word.split("=") for word in sys.argv[3:])
 lock = threading.Lock()
-counts = {"writes": 0, "fsyncs": 0, "interrupted": 0}
+counts = {"writes": 0, "fsyncs": 0, "interrupted": 0, "bad_reads": 0}
 writers = []            # handles that are open for writing
 interrupted = {}        # events of the requests that have threads
 
@@ -151,6 +152,9 @@ def answer(operation, unique, body):
     if operation in (READ, WRITE, LSEEK):
         offset, size = struct.unpack_from("<8xQI", body)
         if operation == READ:
+            if offset <= int(options.get("bad", -1)) < offset + size:
+                count("bad_reads")
+                raise OSError(errno.EIO, "as wanted")
             return os.pread(backing, size, offset)
         if operation == LSEEK:
             return struct.pack("<Q", offset if "lseek" in options else
