@@ -244,11 +244,11 @@ open_checked (int dirfd, const char *name, int flags, int path_fd, mode_t type)
   return fd;
 }
 
-/* Open the servable file "name" in the directory dirfd.  Returns -1 with errno,
- * which is 0 for a file of another type.
+/* Open the servable file "name" in the directory dirfd, for e->name.  Returns
+ * -1 with errno, which is 0 for a file of another type.
  */
 static int
-open_file (int dirfd, const char *name, bool readonly, bool *writable)
+open_file (int dirfd, const char *name, bool readonly, struct exported *e)
 {
   const int path_fd = resolve (dirfd, name, O_PATH, 0);
   int fd = -1, err;
@@ -262,10 +262,10 @@ open_file (int dirfd, const char *name, bool readonly, bool *writable)
   else if (type) {
     if (!readonly) {
       fd = open_checked (dirfd, name, O_RDWR, path_fd, type);
-      *writable = fd >= 0 && !is_read_only_device (fd);
+      e->writable = fd >= 0 && !is_read_only_device (fd);
       if (fd == -1)
         nbdkit_debug ("%s: opening for writing: %m: serving it read-only",
-                      name);
+                      e->name);
     }
     if (fd == -1 && (readonly || !would_fail_again (errno)))
       fd = open_checked (dirfd, name, O_RDONLY, path_fd, type);
@@ -328,13 +328,13 @@ open_source (const char *export_name, bool readonly, struct exported *e)
   int dirfd, fd, err;
 
   if (options.source == SOURCE_FILE)
-    return open_file (AT_FDCWD, options.path, readonly, &e->writable);
+    return open_file (AT_FDCWD, options.path, readonly, e);
   if (options.source == SOURCE_FD)
     return open_inherited (readonly, e);
   dirfd = open_directory ();
   if (dirfd == -1)
     return -1;
-  fd = open_file (dirfd, export_name, readonly, &e->writable);
+  fd = open_file (dirfd, export_name, readonly, e);
   err = errno;
   close (dirfd);
   errno = err;
@@ -346,6 +346,7 @@ static int
 name_export (const char *export_name, struct exported *e)
 {
   char start[256 + 1]; /* as much of a name as a message can have */
+  char *folder;
 
   if (export_name == NULL) {
     e->path = strdup (options.name);
@@ -361,8 +362,10 @@ name_export (const char *export_name, struct exported *e)
     nbdkit_error ("no memory to open the export: %m");
     return -1;
   }
-  if (export_name)
-    nbdkit_debug ("export '%s': in %s", e->name, options.name);
+  if (export_name && (folder = escape_name (options.name))) {
+    nbdkit_debug ("export '%s': in %s", e->name, folder);
+    free (folder);
+  }
   return 0;
 }
 

@@ -45,7 +45,8 @@ void exports_close (struct exported *e);
 
 /* Open the file behind "fd" again, for a description of its own; if that is not
  * possible (without /proc, or without permission), duplicate the descriptor.
- * Returns -1 with errno, without a message.
+ * Returns -1 with errno, without a message.  "name" is for the debug log,
+ * escaped.
  */
 int exports_reopen (int fd, int flags, const char *name);
 
