@@ -43,16 +43,19 @@ is_servable (mode_t mode)
 /* Return the type of an open file, as in st_mode, or 0 with errno.  Unlike
  * fstat(2), statx(2) does not ask the server of a file system, which may not
  * answer: the kernel knows the type since it has looked up the name.  Sandboxes
- * may refuse statx.
+ * may refuse statx, and musl has it since 1.2.5.
  */
 static mode_t
 type_of (int fd)
 {
-  struct statx stx;
   struct stat st;
+
+#ifdef STATX_TYPE
+  struct statx stx;
 
   if (statx (fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stx) == 0)
     return stx.stx_mode & S_IFMT;
+#endif
   return fstat (fd, &st) == 0 ? st.st_mode & S_IFMT : 0;
 }
 

@@ -250,11 +250,13 @@ bool
 disk_has_page_cache (const struct disk *d)
 {
   const char *why = memory_file_system (d->id.magic);
+#ifdef STATX_ATTR_DAX
   struct statx stx;
 
   if (!d->id.is_block && statx (d->fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
       (stx.stx_attributes & STATX_ATTR_DAX))
     why = "DAX";
+#endif
   if (why)
     nbdkit_debug ("%s: is on %s, which has no page cache to empty: "
                   "%s=%s does nothing here",

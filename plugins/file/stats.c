@@ -12,16 +12,16 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -38,7 +38,9 @@
 
 static pthread_t thread; /* constant after stats_start; 0 = none */
 
-static sem_t requested; /* posted by the handler, and to end the thread */
+/* An eventfd, written by the handler, and to end the thread. */
+static int requested = -1;
+
 static atomic_bool finishing;
 
 /* A list sorted by name.  Disks are only added, which needs the lock, so that
@@ -309,11 +311,17 @@ is_log (void)
   return strcmp (options.stats, "-") == 0;
 }
 
-/* sem_post leaves errno as it is, as long as it succeeds. */
+static void
+request (void)
+{
+  eventfd_write (requested, 1);
+}
+
+/* The call does not fail, so errno is unchanged. */
 static void
 handle_signal (int sig)
 {
-  sem_post (&requested);
+  request ();
 }
 
 int
@@ -324,7 +332,11 @@ stats_open (void)
   /* Before the thread is started: another process that sees nbdkit's pid file
    * may send the signal earlier, and it would end nbdkit.
    */
-  sem_init (&requested, 0, 0);
+  requested = eventfd (0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (requested == -1) {
+    nbdkit_error ("stats=%s: no file descriptor: %m", options.stats);
+    return -1;
+  }
   signal (SIGUSR1, handle_signal);
   return is_log () ? 0 : write_file ();
 }
@@ -332,17 +344,16 @@ stats_open (void)
 static void *
 write_when_requested (void *arg)
 {
-  struct timespec end;
+  const int ms = options.stats_interval ? options.stats_interval * 1000 : -1;
+  struct pollfd wanted = { .fd = requested, .events = POLLIN };
+  eventfd_t times;
   bool last;
 
   pthread_setname_np (pthread_self (), "statistics");
   do {
-    clock_gettime (CLOCK_MONOTONIC, &end);
-    end.tv_sec += options.stats_interval ? options.stats_interval : INT_MAX / 2;
-    sem_clockwait (&requested, CLOCK_MONOTONIC, &end);
+    poll (&wanted, 1, ms);
     /* One file answers all signals that came before it. */
-    while (sem_trywait (&requested) == 0)
-      ;
+    eventfd_read (requested, &times);
     last = atomic_load (&finishing);
     if (is_log ())
       write_log ();
@@ -381,9 +392,11 @@ stats_finish (void)
     signal (SIGUSR1, SIG_IGN);
   if (thread) {
     atomic_store (&finishing, true);
-    sem_post (&requested);
+    request ();
     pthread_join (thread, NULL);
   }
+  if (requested >= 0)
+    close (requested);
   while ((s = all) != NULL) {
     all = s->next;
     free (s->name);
