@@ -353,4 +353,6 @@ def main():
         sys.exit(f"{bad} with something wrong, see above")
 
 
-main()
+# Python 3.14 starts a child with a new import of this file.
+if __name__ == "__main__":
+    main()
