@@ -44,8 +44,13 @@ def escaped(name):
 
 
 def no_place(path):
-    """The reason why no file can be made at this path, or None.  Checked before
-    the work, or its result would be lost."""
+    """The reason why no file can be written at this path, or None.  Checked
+    before the work, or its result would be lost."""
+    if os.path.isdir(path):
+        return "it is a folder"
+    # A pipe or device, such as /dev/stdout, is in a folder that is not writable.
+    if os.path.exists(path):
+        return None if os.access(path, os.W_OK) else "you may not write it"
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         return f"there is no folder {folder}"

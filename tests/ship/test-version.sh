@@ -35,7 +35,8 @@ prints ()
   says "version.sh, $1" "$2" sh "$tmp/tree/packaging/version.sh" 7.8.9
 }
 mkdir -p "$tmp/tree/packaging"
-cp "$top/packaging/version.sh" "$tmp/tree/packaging"
+# The sources may be read-only, as in "make distcheck".
+install -m 644 "$top/packaging/version.sh" "$tmp/tree/packaging"
 prints 'no git' 7.8.9
 if command -v git >/dev/null; then
   in_tree=(git -C "$tmp/tree" -c user.name=test -c user.email=test@localhost)

@@ -117,6 +117,16 @@ refused 2 'max-pages: x: not a number' --max-pages x -- true
 refused 2 'settle: -1' --settle=-1 -- true
 refused 2 'should end in .svg or .png' --plot x.gif -- true
 refused 2 "there is no folder $tmp/missing" --json "$tmp/missing/x" -- true
+refused 2 "$tmp: it is a folder" --json "$tmp" -- true
+# Anyone may write to a pipe or a device, although not to its folder.
+other=()
+[ "$(id -u)" != 0 ] ||
+  other=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+{ cat "$srcdir/../tools/arguments.py"; echo 'print(no_place("/dev/stdout"))'; } \
+  >"$tmp/place"
+# The pipe belongs to the user.
+place=$("${other[@]}" bash -c '/usr/bin/python3 - | cat' <"$tmp/place")
+[ "$place" = None ] || fail "--json /dev/stdout: $place"
 refused 3 'status 1: nothing verified' --file "$tmp/in" -- false
 refused 3 'No such file' --file "$tmp/in" -- "$tmp/no-program"
 refused 3 'not there after the command' --file "$tmp/none" -- true
