@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """The servers that scripts/bench compares: where each is found, how it is
 started, and which version it has."""
 

@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """What scripts/bench does with a server.  A load measures one contestant once,
 and returns its figures."""
 
@@ -486,6 +488,7 @@ class Loads:
             disk, command = self.copying(load)
         os.sync()
         with contextlib.ExitStack() as stack:
+            server = None
             if who.name != NOTHING:
                 server = stack.enter_context(Server(who, disk, self.sock))
             beside = stack.enter_context(subprocess.Popen(

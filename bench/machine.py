@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """What the figures of a benchmark depend on: the machine and its programs."""
 
 import contextlib

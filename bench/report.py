@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """Tables and charts of what scripts/bench has measured.  The same results
 always give the same text."""
 

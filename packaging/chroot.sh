@@ -2,6 +2,9 @@
 # machine's apt uses.  They run in namespaces: all mounts and processes there
 # end with the namespaces.
 # Sourced after common.sh, which sets $top.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg

@@ -4,6 +4,9 @@
 # it was made from.  Without git, print the version alone.
 #
 # usage: sh packaging/version.sh VERSION
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 
 set -eu
 

@@ -1,4 +1,7 @@
 # What the scripts share: messages, work folders, and the build.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 
 set -euo pipefail

@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """Command lines of the scripts: an error is one line, with status 2."""
 
 import argparse

@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """Pictures, drawn by gnuplot."""
 
 import shutil

@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """Which file plugin the nbdkit servers that a command starts have loaded, by
 the maps of these processes."""
 

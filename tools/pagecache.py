@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """What the page cache holds of a file: cachestat(2), or mincore(2)."""
 
 import contextlib

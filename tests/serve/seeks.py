@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """Check block status, and how often the server calls lseek(2) for it.
 
   seeks.py SOCKET FILE FOLDER

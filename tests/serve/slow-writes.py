@@ -1,3 +1,5 @@
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """Ask for block status while a long write into preallocated blocks is in
 progress, and again when it has ended: nothing of it may be a hole then.
 

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """List the errors in the documents, one line each: commands that cannot be
 pasted, broken links, pictures that no page shows.
 

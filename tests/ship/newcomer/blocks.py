@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
 """The command blocks of the documents, as a newcomer would paste them.
 
 In Markdown a block of commands is fenced, as ```sh.  All other blocks, fenced
