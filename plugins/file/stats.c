@@ -256,23 +256,6 @@ write_in_place (void)
   return -1;
 }
 
-/* What to do if the statistics cannot be written for this reason. */
-static const char *
-advice (int err)
-{
-  switch (err) {
-  case ENOENT:
-  case ENOTDIR:
-    return "the directory must exist";
-  case EACCES:
-  case EPERM:
-  case EROFS:
-    return "let nbdkit create files there, or use stats=- for the log";
-  default:
-    return "free some space, choose another name, or use stats=- for the log";
-  }
-}
-
 /* A file that is a mount point, as in a container, cannot be replaced (EBUSY),
  * and a file that nbdkit may write can be in a directory that it may not write:
  * these are overwritten.  Returns 0, or -1 with nbdkit_error called.
@@ -298,8 +281,13 @@ write_file (void)
                         access (options.stats, W_OK) == 0)))
     return write_in_place ();
   errno = err;
-  nbdkit_error ("stats=%s: cannot write %s: %m: %s", options.stats, part,
-                advice (err));
+  nbdkit_error ("stats=%s: cannot write %s: %m: %s, or use stats=- for the log",
+                options.stats, part,
+                err == ENOENT ? "create the directory"
+                : err == EACCES || err == EROFS
+                  ? "let nbdkit create files there"
+                : err == ENOSPC || err == EDQUOT ? "free some space"
+                                                 : "choose another name");
   return -1;
 }
 

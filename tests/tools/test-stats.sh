@@ -350,7 +350,7 @@ refused 'is not a regular file' stats=/dev/null
 /usr/bin/python3 -c 'import socket, sys
 socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$tmp/socket"
 refused 'is not a regular file' stats="$tmp/socket"
-refused ".part: No such file or directory: the directory must exist" \
+refused ".part: No such file or directory: create the directory" \
   stats="$tmp/none/stats"
 refused "stats=$tmp: " stats="$tmp"
 for link in "$stats" /dev/stderr /proc/self/fd/2; do
