@@ -305,7 +305,6 @@ drop_reads_locked (struct evictor *ev, bool all)
   whole = many || is_through (ev, c);
   end = whole ? CELL_PAGES : c->read_end / ev->map.page_size;
   c->refs++;
-  counters_add (ev->config.counters, STATS_EVICTED_BYTES, c->read_bytes);
   /* First: a read that comes during the drop counts again. */
   if (whole)
     cell_unlist (&ev->map, c);

@@ -37,6 +37,12 @@ errors_now (const struct errors *e)
   return atomic_load (&e->mark);
 }
 
+errors_mark
+errors_of_pages (const struct errors *e)
+{
+  return atomic_load (&e->of_pages);
+}
+
 int
 errors_unreported (struct errors *e)
 {
@@ -142,16 +148,15 @@ errors_change_ends (struct errors *e, struct errors_client *c,
  * syncs, it uses up what its description has to report, so an error of the sync
  * is another one.  Returns the errno value of an error that no call has
  * recorded, or 0: a recorded one is later than "reported", so the flush fails
- * for it.
+ * for it.  Sets *used if the disk's description had a report.
  */
 static int
-use_up_old_error (struct errors *e, int fd, errors_mark reported)
+use_up_old_error (struct errors *e, int fd, errors_mark reported, bool *used)
 {
   const int err = e->asks_handles ? pagecache_error (fd) : 0;
 
-  if (err && pagecache_error (e->fd) == 0 && errors_now (e) > reported)
-    return 0;
-  return err;
+  *used = err && pagecache_error (e->fd);
+  return *used || errors_now (e) <= reported ? err : 0;
 }
 
 /* Several flushes of a connection may be in progress.  All cover the changes
@@ -165,7 +170,7 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   const uint64_t ended = atomic_load (&c->ended);
   struct errors_call call;
   errors_mark begun, reported;
-  bool suspect;
+  bool suspect, used;
   int old, err;
 
   errors_call_begins (e, &call);
@@ -174,15 +179,17 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   reported = c->reported;
   suspect = c->suspect > c->covered;
   lock_release (&e->lock);
-  old = use_up_old_error (e, fd, reported);
+  old = use_up_old_error (e, fd, reported, &used);
   err = kernel_sync (e->per_handle ? fd : e->fd);
   if (err == EINVAL && unchanged)
     err = 0;
-  if (err && e->asks_handles)
-    pagecache_error (e->fd); /* it is recorded now */
+  if (err && e->asks_handles) /* it is going to be recorded */
+    used |= pagecache_error (e->fd) != 0;
   err = err ? err : old;
   lock_take (&e->lock);
   call_ends_locked (e, &call, err);
+  if (used)
+    atomic_store (&e->of_pages, e->mark);
   if (err == 0 && e->mark <= reported && !suspect)
     wait_for_calls_locked (e);
   if (err == 0 && (e->mark > reported || suspect))

@@ -47,8 +47,11 @@ struct errors {
                       * file system syncs each open handle; constant */
   bool asks_handles; /* and pagecache_error works; constant */
   struct lock lock;  /* guards all below, except reads of the mark */
-  _Atomic errors_mark mark; /* of the latest error, 0 = none */
-  errors_mark reported;     /* the latest that failed a flush */
+  _Atomic errors_mark mark;     /* of the latest error, 0 = none */
+  _Atomic errors_mark of_pages; /* of the latest error that a flush found on
+                                 * the description of the disk, where flushes
+                                 * sync others */
+  errors_mark reported;         /* the latest that failed a flush */
   TAILQ_HEAD (, errors_call) calls;
   uint64_t nr_calls; /* that have begun */
   struct cond call_ended;
@@ -73,6 +76,12 @@ void errors_free (struct errors *e);
 
 /* Return the mark of the latest error.  It takes no lock. */
 errors_mark errors_now (const struct errors *e);
+
+/* Return the mark of the latest error of pages for which the disk's description
+ * has no report any more because a flush has used it up; 0 where flushes sync
+ * that description.  Settle first.
+ */
+errors_mark errors_of_pages (const struct errors *e);
 
 /* Return the errno value of the latest error if no flush has failed for it, or
  * 0.

@@ -21,6 +21,7 @@
 /* Write the dirty pages of the ranges, and wait until none is dirty or under
  * writeback, but at most for a second: the disk may not answer.  The kernel
  * starts no page that is under writeback already, so each look starts again.
+ * Does not wait where a sandbox refuses to start, or no call can look.
  */
 static void
 write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
@@ -29,7 +30,8 @@ write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
   const uint64_t until = nanoseconds_now () + UINT64_C (1000000000);
   size_t i;
 
-  pagecache_start (fd, 0, 0);
+  if (pagecache_start (fd, 0, 0) != 0 || pc->counts != COUNTS_BY_CACHESTAT)
+    return;
   for (i = 0; i < nr; i++)
     while (!pagecache_is_written (pc, fd, ranges[i].offset, ranges[i].length) &&
            nanoseconds_now () < until) {
@@ -96,12 +98,16 @@ write_once_more (const struct pagecache *pc, int fd,
   return all;
 }
 
-/* The range is not failed any more.  What is left of it in memory is dropped by
- * the next sweep.
+/* The range, in one cell, is not failed any more.  What is left of it in memory
+ * is dropped by the next sweep, or with preserve, with what was read.
  */
 static void
 forget_failure_locked (struct evictor *ev, const struct extent *e)
 {
+  struct cell *c = cell_find (&ev->map, e->offset / cell_size (&ev->map));
+
+  if (c && ev->config.preserve)
+    cell_list (&ev->map, c, e->offset, 0, 0);
   page_map_replaced (&ev->map, e->offset, e->length);
   evictor_touch_locked (ev, e->offset, e->length, 0);
 }

@@ -286,9 +286,9 @@ wait_for_piece_locked (struct evictor *ev, unsigned nr)
 
 /* Return true if it is certain that no page of the file has to be written: then
  * it needs no sync.  An error that was recorded since the oldest window began
- * is not of its pages: a flush failed, for example because the file system has
- * no fsync.  That needs flushes that use up no report of the disk's
- * description.
+ * is not of its pages, unless errors_of_pages says so: a flush failed, for
+ * example because the file system has no fsync.  That needs flushes that sync
+ * other descriptions than the disk's.
  */
 static bool
 is_clean (const struct evictor *ev, errors_mark since)
@@ -320,8 +320,11 @@ sync_windows_locked (struct evictor *ev, struct window *oldest)
     end++;
   evictor_unlock (ev);
   clean = is_clean (ev, since);
-  if (clean)
+  if (clean) {
     err = look_for_error (ev);
+    errors_settle (ev->config.errors);
+    clean = errors_of_pages (ev->config.errors) <= since;
+  }
   else {
     err = errors_sync (ev->config.errors, ev->config.fd);
     if (err)
