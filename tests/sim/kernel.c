@@ -601,8 +601,7 @@ kernel_sync (int fd)
 }
 
 /* MADV_POPULATE_WRITE: do_page_mkwrite of each page.  A page that is absent is
- * read in with as many others as the device's readahead has, half of them
- * before it (do_sync_mmap_readahead), whatever was advised for the file.
+ * read in alone, because of MADV_RANDOM (do_sync_mmap_readahead).
  */
 bool
 kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
@@ -617,10 +616,7 @@ kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
   trace ("make pages [%u,%u) dirty", p, end);
   for (; p < end; p++) {
     if (!bit (&f->resident, p)) {
-      const uint32_t half = P.read_ahead / PAGE / 2;
-      const uint32_t last = p + (half ? half : 1);
-
-      read_in (f, p > half ? p - half : 0, last < P.pages ? last : P.pages);
+      read_in (f, p, p + 1);
       if (!bit (&f->resident, p)) /* the fault holds it, so it stays */
         make_resident (f, p, 1);
     }

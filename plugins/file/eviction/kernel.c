@@ -85,6 +85,7 @@ kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
 
   if (map == MAP_FAILED)
     return false;
+  madvise (map, length, MADV_RANDOM); /* a fault reads no other pages */
   done = madvise (map, length, MADV_POPULATE_WRITE) == 0;
   munmap (map, length);
   return done;

@@ -34,8 +34,9 @@ int kernel_sync_range (int fd, uint64_t offset, uint64_t length,
 int kernel_sync (int fd);
 
 /* Make the pages of a range dirty, with the data that they hold: a page that is
- * not resident is read in first (MADV_POPULATE_WRITE, Linux 5.14).  For pages
- * beyond the end of the file the call fails, and raises no SIGBUS.
+ * not resident is read in first, alone (MADV_POPULATE_WRITE, Linux 5.14; with
+ * MADV_RANDOM there is no readahead, do_sync_mmap_readahead).  For pages beyond
+ * the end of the file the call fails, and raises no SIGBUS.
  */
 bool kernel_make_dirty (int fd, uint64_t offset, uint64_t length);
 
