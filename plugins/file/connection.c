@@ -248,6 +248,8 @@ connection_change_ends (struct connection *c, struct change *change, int r)
   else if (alone)
     close (change->fua_fd);
   errors_change_ends (&c->disk->errors, &c->errors, change->begun);
+  if (change->fua && c->disk->evictor)
+    evictor_flushed (c->disk->evictor);
   errno = err;
   return r;
 }

@@ -95,13 +95,13 @@ a_window_is_full_by_bytes_or_by_cells (void **state)
   unsigned i;
 
   assert_true (add (0, 4 * PAGE, 0));
-  assert_false (page_map_is_full (&m, 5 * PAGE));
-  assert_true (page_map_is_full (&m, 4 * PAGE));
+  assert_false (page_map_is_full (&m, 5 * PAGE, WINDOW_CELLS));
+  assert_true (page_map_is_full (&m, 4 * PAGE, WINDOW_CELLS));
   for (i = 1; i < WINDOW_CELLS; i++) {
-    assert_false (page_map_is_full (&m, UINT64_MAX));
+    assert_false (page_map_is_full (&m, UINT64_MAX, WINDOW_CELLS));
     assert_true (add ((WINDOW_CELLS - i) * CELL, 1, 0));
   }
-  assert_true (page_map_is_full (&m, UINT64_MAX));
+  assert_true (page_map_is_full (&m, UINT64_MAX, WINDOW_CELLS));
 }
 
 /* A cell may be read again and again before its pages are dropped. */

@@ -377,7 +377,7 @@ add_locked (struct evictor *ev, struct evictor_write *w)
   throttle_return (&ev->throttle, w->credit + freed);
   w->window = window_nr (&ev->map, ev->map.fill);
   window->pins++;
-  if (page_map_is_full (&ev->map, evictor_window_size (ev))) {
+  if (page_map_is_full (&ev->map, evictor_window_size (ev), WINDOW_CELLS)) {
     evictor_seal_locked (ev);
     evictor_wake_locked (ev);
   }
@@ -470,17 +470,19 @@ evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
   evictor_unlock (ev);
 }
 
-/* A flush seals the filling window if it holds at least this many bytes.  A
+/* A flush, or a write with FUA, seals the filling window if it holds at least
+ * this: what it has is on the disk, so it is dropped soon and in small parts. A
  * smaller window is not worth an eviction of its own.
  */
 #define FLUSHED_BYTES (UINT64_C (256) * 1024)
+#define FLUSHED_CELLS 32
 
 void
 evictor_flushed (struct evictor *ev)
 {
   lock_take (&ev->lock);
   if (page_map_has_room (&ev->map) &&
-      page_map_is_full (&ev->map, FLUSHED_BYTES))
+      page_map_is_full (&ev->map, FLUSHED_BYTES, FLUSHED_CELLS))
     evictor_seal_locked (ev);
   ev->empty_at = 1; /* tick from now, unless a request follows */
   if (ev->map.head < ev->map.fill)

@@ -388,11 +388,11 @@ page_map_seal (struct page_map *m)
 }
 
 bool
-page_map_is_full (struct page_map *m, uint64_t size)
+page_map_is_full (struct page_map *m, uint64_t size, unsigned cells)
 {
   const struct window *w = page_map_filling (m);
 
-  return w->pages * m->page_size >= size || w->nr_cells >= WINDOW_CELLS;
+  return w->pages * m->page_size >= size || w->nr_cells >= cells;
 }
 
 void

@@ -200,8 +200,8 @@ bool page_map_add (struct page_map *m, uint64_t offset, uint64_t length,
 /* Seal the filling window, if it has pages.  Returns false if it has none. */
 bool page_map_seal (struct page_map *m);
 
-/* Whether the filling window is full: "size" bytes, or WINDOW_CELLS. */
-bool page_map_is_full (struct page_map *m, uint64_t size);
+/* Whether the filling window is full: "size" bytes, or as many cells. */
+bool page_map_is_full (struct page_map *m, uint64_t size, unsigned cells);
 
 /* The whole pages in [offset, offset+length) were written, and no error was
  * recorded during the write: what had failed there has been replaced.
