@@ -71,9 +71,9 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
  * for seconds each: the kernel itself reads a page again that its readahead
  * could not read.  Then the error is logged, and errno is EIO.
  *
- * An error is not final if a page of the range is resident, because it may be
- * of the writeback that the kernel begins with, or if no direct read has
- * succeeded, because the file system may have none.
+ * An error is not final if a client has changed the disk or a page of the range
+ * is resident, because it may be of the writeback that the kernel begins with,
+ * or if no direct read has succeeded, because the file system may have none.
  */
 static bool
 is_final (struct connection *c, uint32_t count, uint64_t offset)
@@ -85,7 +85,8 @@ is_final (struct connection *c, uint32_t count, uint64_t offset)
   if (errno != EIO && errno != ENODATA && errno != EILSEQ &&
       errno != EREMOTEIO && errno != ENOLINK && errno != ETIMEDOUT)
     return false;
-  if ((!d->direct_is_exact && !atomic_load (&d->direct_works)) ||
+  if (atomic_load (&d->changed) ||
+      (!d->direct_is_exact && !atomic_load (&d->direct_works)) ||
       pagecache_count (&d->pages, d->fd, start, offset + count - start) != 0)
     return false;
   errno = EIO;

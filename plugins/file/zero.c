@@ -179,6 +179,9 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
     if (!may_use (d, i, rq))
       continue;
     err = run (&methods[i], c->file.fd, offset, count);
+    /* The file system may report an earlier failure of writeback, once. */
+    if (is_of_disk (err) && errors_now (&d->errors))
+      err = run (&methods[i], c->file.fd, offset, count);
     log_method (c, name, offset, count, err);
     if (err == 0 && rq->purpose != TRIM && !no_old_pages (c, offset, count))
       return NOT_DONE;

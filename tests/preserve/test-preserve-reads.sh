@@ -107,12 +107,6 @@ under=()
 tmp=$tmp/open
 refused 'does not report to this server which pages are resident: run the' \
   -r -u nobody -g nogroup file "$compressed" cache=preserve
-# An inherited descriptor is open for writing, but those that the plugin opens
-# itself may not be.
-exec 7<>"$here/disk"
-refused 'does not report to this server which pages are resident: serve the' \
-  -u nobody -g nogroup file fd=7 cache=preserve
-exec 7>&-
 tmp=$here
 umount "$mounted"
 

@@ -83,7 +83,7 @@ for cache in default none; do
   ask write 8M 64K
   [ "$(holes 1M 64K)" = 0 ] || fail "$cache: a program's write is a hole"
   [ "$(holes 8M 64K)" = 0 ] || fail "$cache: a client's write is a hole"
-  [ "$(holes 0 64M)" = $knows_holes ] ||
+  [ "$(holes 0 64M)" -ge $knows_holes ] ||
     fail "$cache: beside a client's write: $(map 0 64M)"
   ask read 8M 64K
   kill "$program"

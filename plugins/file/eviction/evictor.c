@@ -40,6 +40,8 @@ evictor_new (const struct evictor_config *config)
   cond_init (&ev->changed);
   cond_init (&ev->woken);
   throttle_init (&ev->throttle, config->ring);
+  if (!config->pages->by_range) /* its speed is not measured */
+    throttle_set_limit (&ev->throttle, UINT64_MAX);
   flight_init (&ev->flight);
   ev->witness = NOT_OPENED;
   ev->low = UINT64_MAX;

@@ -160,8 +160,9 @@ void evictor_write_ends (struct evictor *ev, struct evictor_write *w,
 void evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
                          errors_mark begun);
 
-/* A flush, or a change with FUA, has ended.  The thread drops its clean windows at once, and a window
- * of a few small writes 50 ms later, unless a request follows.
+/* A flush, or a change with FUA, has ended.  The thread drops its clean windows
+ * at once, and a window of a few small writes 50 ms later, unless a request
+ * follows.
  */
 void evictor_flushed (struct evictor *ev);
 

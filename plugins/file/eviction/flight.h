@@ -5,7 +5,7 @@
  * writes and the time that it takes for a piece that is alone in flight:
  *
  *   in flight: rate x (2 x latency + max (0.8 ms, latency - piece / rate))
- *   dirty:     rate x max (50 ms, 4 x latency)
+ *   dirty:     rate x max (50 ms, 8 x latency)
  *
  * The rate is measured while there is a window to write.  A limit that is too
  * small makes the rate small, but both factors are more than the latency, so
@@ -36,7 +36,7 @@
 
 /* A rate is measured while FLIGHT_LIMITS times the limit is written, because
  * completions are noticed late by up to the limit, or for FLIGHT_MOST_NS.  The
- * limits follow from the highest of the last FLIGHT_RATES rates, and the lowest
+ * limits follow from the mean of the last FLIGHT_RATES rates, and the lowest
  * of the last FLIGHT_LATENCIES latencies.
  *
  * A latency is measured after each FLIGHT_PROBE rates, for which the queue runs
@@ -69,7 +69,7 @@ struct flight {
   unsigned nr_latencies;
 };
 
-/* Begin with nothing in flight and a limit of 2 MiB. */
+/* Begin with nothing in flight and small limits. */
 void flight_init (struct flight *f);
 
 /* Return whether a piece may be started. */
