@@ -28,9 +28,7 @@
 int
 pagecache_start (int fd, uint64_t offset, uint64_t length)
 {
-  const int err = kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
-
-  return err == EAGAIN || err == EINTR || err == ENOMEM ? 0 : err;
+  return kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
 }
 
 /* Return the dirty pages of a range, and with "all" those under writeback, in

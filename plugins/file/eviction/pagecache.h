@@ -75,7 +75,7 @@ const char *pagecache_counts_by (const struct pagecache *pc);
 /* Start the writeback of a range.  Does not wait until it ends, but may block
  * while the queue of the device is full.  Returns 0 or an errno value, which
  * may be the only report of a loss (if ext4 finds no blocks for a page, Linux
- * 6.18).  If the call could not do its work, it returns 0, and the wait does it.
+ * 6.18).
  */
 int pagecache_start (int fd, uint64_t offset, uint64_t length);
 

@@ -21,49 +21,37 @@
 /* Write the dirty pages of the ranges, and wait until none is dirty or under
  * writeback, but at most for a second: the disk may not answer.  The kernel
  * starts no page that is under writeback already, so each look starts again.
- * Does not wait where a sandbox refuses to start, or no call can look.  Returns
- * 0 or the errno value of a loss.
+ * Does not wait where a sandbox refuses to start, or no call can look.
  */
-static int
+static void
 write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
                size_t nr)
 {
   const uint64_t until = nanoseconds_now () + UINT64_C (1000000000);
-  int err, again;
   size_t i;
 
-  if (!pagecache_has_range (fd))
-    return 0;
-  err = pagecache_start (fd, 0, 0);
-  if (pc->counts != COUNTS_BY_CACHESTAT)
-    return err;
+  if (pagecache_start (fd, 0, 0) != 0 || pc->counts != COUNTS_BY_CACHESTAT)
+    return;
   for (i = 0; i < nr; i++)
     while (!pagecache_is_written (pc, fd, ranges[i].offset, ranges[i].length) &&
            nanoseconds_now () < until) {
       sleep_until (nanoseconds_now () + 1000000);
-      again = pagecache_start (fd, ranges[i].offset, ranges[i].length);
-      err = again ? again : err;
+      pagecache_start (fd, ranges[i].offset, ranges[i].length);
     }
-  return err;
 }
 
 /* Write the ranges, and wait for them, without using up the kernel's report of
  * an error: afterwards each page is on the disk, or the kernel has an error to
  * report.  Returns true if all seem to be written, false if one is not, or is
  * not resident any more, and so lost.
- *
- * The call also starts the pages of windows.  If ext4 finds no blocks for one,
- * only this call reports that, so it is a call that may report an error.
  */
 static bool
-write_and_wait (struct evictor *ev, int fd, const struct extent *ranges,
+write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
                 size_t nr)
 {
-  const struct pagecache *pc = ev->config.pages;
   const uint64_t page = kernel_page_size ();
   const int64_t size = kernel_size (fd);
   const uint64_t end = (size + page - 1) / page * page;
-  struct errors_call call;
   bool all = true;
   size_t i;
   int err;
@@ -79,12 +67,11 @@ write_and_wait (struct evictor *ev, int fd, const struct extent *ranges,
           pagecache_count (pc, fd, e.offset, e.length) == (int64_t) e.length;
     all = kernel_make_dirty (fd, e.offset, e.length) && all;
   }
-  errors_call_begins (ev->config.errors, &call);
   err = kernel_write_all (fd);
-  if (err != 0 && err != EIO && err != ENOSPC && err != EDQUOT)
-    err = write_quietly (pc, fd, ranges, nr); /* a block device, or a sandbox */
-  errors_call_ends (ev->config.errors, &call, err);
-  return all && err == 0;
+  if (err == 0 || err == EIO || err == ENOSPC || err == EDQUOT)
+    return all && err == 0;
+  write_quietly (pc, fd, ranges, nr); /* a block device, or a sandbox */
+  return all;
 }
 
 /* Write the ranges once more.  Returns true if all are known to be on the disk.
@@ -94,18 +81,17 @@ write_and_wait (struct evictor *ev, int fd, const struct extent *ranges,
  * report is used up, and the result is not known.
  */
 static bool
-write_once_more (struct evictor *ev, const struct extent *ranges, size_t nr,
-                 bool quietly)
+write_once_more (const struct pagecache *pc, int fd,
+                 const struct extent *ranges, size_t nr, bool quietly)
 {
-  const int own = reopen (ev->config.fd, O_RDWR);
+  const int own = reopen (fd, O_RDWR);
   bool all;
 
   if (own == -1)
     return false;
-  all = write_and_wait (ev, own, ranges, nr) && !quietly;
-  if (all && (ev->config.pages->by_range ? pagecache_error (own)
-                                         : kernel_sync (own))) {
-    write_and_wait (ev, own, ranges, nr);
+  all = write_and_wait (pc, own, ranges, nr) && !quietly;
+  if (all && (pc->by_range ? pagecache_error (own) : kernel_sync (own))) {
+    write_and_wait (pc, own, ranges, nr);
     all = false;
   }
   kernel_close (own);
@@ -142,16 +128,15 @@ retry_locked (struct evictor *ev)
     return;
   nr = page_map_failed (&ev->map, ranges, ev->map.failed);
   evictor_unlock (ev);
-  done = nr > 0 && write_once_more (ev, ranges, nr, gave_up);
+  done = nr > 0 &&
+         write_once_more (ev->config.pages, ev->config.fd, ranges, nr, gave_up);
   errors_settle (ev->config.errors);
   lock_take (&ev->lock);
   /* If a client came back and its writes failed, the ranges must stay.  After
    * pages were given up, the kernel has a report for all that is lost.
    */
-  if (!done || gave_up)
-    ev->retried = errors_now (ev->config.errors);
-  done = gave_up || (done && errors_now (ev->config.errors) == begun);
-  for (i = 0; i < nr && done; i++)
+  done = done || gave_up;
+  for (i = 0; i < nr && done && errors_now (ev->config.errors) == begun; i++)
     forget_failure_locked (ev, &ranges[i]);
   free (ranges);
 }
@@ -198,7 +183,7 @@ retry_give_up_locked (struct evictor *ev)
                   "server does not keep all of them in memory, and what it "
                   "cannot write once more is lost",
                   ev->config.name, throttle_share (&ev->throttle) / 2);
-  write_once_more (ev, ranges, nr, true);
+  write_once_more (ev->config.pages, ev->config.fd, ranges, nr, true);
   lock_take (&ev->lock);
   for (i = 0; i < nr; i++)
     forget_failure_locked (ev, &ranges[i]);

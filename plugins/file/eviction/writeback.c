@@ -171,11 +171,16 @@ has_short_runs (const struct evictor *ev, const struct piece *p)
                         flight_rate (&ev->flight) * SPAN_NS;
 }
 
+/* The error of a start means lost data, unless the call could not do its work:
+ * then the wait does it.
+ */
 static int
 start_range (const struct pagecache *pc, int fd, uint64_t offset,
              uint64_t length)
 {
-  return pagecache_start (fd, offset, length);
+  const int err = pagecache_start (fd, offset, length);
+
+  return err == EAGAIN || err == EINTR || err == ENOMEM ? 0 : err;
 }
 
 /* Return the number of the first sealed window that is not started to its end
