@@ -78,7 +78,8 @@ write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
  * If write_and_wait was deceived, a report of this description shows it, but
  * that uses the report up: then the ranges are written again, to leave one.  On
  * overlayfs sync_file_range(2) does not reach the real file.  With "quietly" no
- * report is used up, and the result is not known.
+ * report is used up, and the result is not known.  So it is where the file cannot
+ * be opened once more, without /proc: "fd" may write, as pages have failed.
  */
 static bool
 write_once_more (const struct pagecache *pc, int fd,
@@ -87,8 +88,10 @@ write_once_more (const struct pagecache *pc, int fd,
   const int own = reopen (fd, O_RDWR);
   bool all;
 
-  if (own == -1)
+  if (own == -1) {
+    write_and_wait (pc, fd, ranges, nr);
     return false;
+  }
   all = write_and_wait (pc, own, ranges, nr) && !quietly;
   if (all && (pc->by_range ? pagecache_error (own) : kernel_sync (own))) {
     write_and_wait (pc, own, ranges, nr);
