@@ -43,16 +43,20 @@ write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
 /* Write the ranges, and wait for them, without using up the kernel's report of
  * an error: afterwards each page is on the disk, or the kernel has an error to
  * report.  Returns true if all seem to be written, false if one is not, or is
- * not resident any more, and so lost.
+ * not resident any more, and so lost.  The call writes all pages of the file,
+ * and its error may be the only report of a loss (if ext4 finds no blocks for a
+ * page, Linux 6.18), so it is recorded.
  */
 static bool
-write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
+write_and_wait (const struct evictor *ev, int fd, const struct extent *ranges,
                 size_t nr)
 {
+  const struct pagecache *pc = ev->config.pages;
   const uint64_t page = kernel_page_size ();
   const int64_t size = kernel_size (fd);
   const uint64_t end = (size + page - 1) / page * page;
-  bool all = true;
+  struct errors_call call;
+  bool all = true, written;
   size_t i;
   int err;
 
@@ -67,8 +71,12 @@ write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
           pagecache_count (pc, fd, e.offset, e.length) == (int64_t) e.length;
     all = kernel_make_dirty (fd, e.offset, e.length) && all;
   }
+  errors_call_begins (ev->config.errors, &call);
   err = kernel_write_all (fd);
-  if (err == 0 || err == EIO || err == ENOSPC || err == EDQUOT)
+  written = err == 0 || err == EIO || err == ENOSPC || err == EDQUOT ||
+            err == EUCLEAN;
+  errors_call_ends (ev->config.errors, &call, written ? err : 0);
+  if (written)
     return all && err == 0;
   write_quietly (pc, fd, ranges, nr); /* a block device, or a sandbox */
   return all;
@@ -78,23 +86,26 @@ write_and_wait (const struct pagecache *pc, int fd, const struct extent *ranges,
  * If write_and_wait was deceived, a report of this description shows it, but
  * that uses the report up: then the ranges are written again, to leave one.  On
  * overlayfs sync_file_range(2) does not reach the real file.  With "quietly" no
- * report is used up, and the result is not known.  So it is where the file cannot
- * be opened once more, without /proc: "fd" may write, as pages have failed.
+ * report is used up, and the result is not known.  So it is where the file
+ * cannot be opened once more, without /proc: the disk may write, as pages have
+ * failed.
  */
 static bool
-write_once_more (const struct pagecache *pc, int fd,
-                 const struct extent *ranges, size_t nr, bool quietly)
+write_once_more (const struct evictor *ev, const struct extent *ranges,
+                 size_t nr, bool quietly)
 {
-  const int own = reopen (fd, O_RDWR);
+  const bool by_range = ev->config.pages->by_range;
+  const int own = reopen (ev->config.fd, O_RDWR);
   bool all;
 
   if (own == -1) {
-    write_and_wait (pc, fd, ranges, nr);
+    write_and_wait (ev, ev->config.fd, ranges, nr);
     return false;
   }
-  all = write_and_wait (pc, own, ranges, nr) && !quietly;
-  if (all && (pc->by_range ? pagecache_error (own) : kernel_sync (own))) {
-    write_and_wait (pc, own, ranges, nr);
+  all = write_and_wait (ev, own, ranges, nr) && !quietly;
+  if (all && (by_range ? pagecache_error (own)
+                       : errors_sync (ev->config.errors, own))) {
+    write_and_wait (ev, own, ranges, nr);
     all = false;
   }
   kernel_close (own);
@@ -118,29 +129,30 @@ forget_failure_locked (struct evictor *ev, const struct extent *e)
 void
 retry_locked (struct evictor *ev)
 {
-  const errors_mark begun = errors_now (ev->config.errors);
   const bool gave_up = retry_has_given_up_locked (ev);
+  const uint64_t requests = ev->requests;
   struct extent *ranges = NULL;
   size_t nr, i;
   bool done;
 
   lock_assert (&ev->lock);
-  ev->retried = begun;
+  ev->retried = errors_now (ev->config.errors);
   ranges = malloc (ev->map.failed * sizeof *ranges);
   if (ranges == NULL)
     return;
   nr = page_map_failed (&ev->map, ranges, ev->map.failed);
   evictor_unlock (ev);
-  done = nr > 0 &&
-         write_once_more (ev->config.pages, ev->config.fd, ranges, nr, gave_up);
+  done = nr > 0 && write_once_more (ev, ranges, nr, gave_up);
   errors_settle (ev->config.errors);
   lock_take (&ev->lock);
-  /* If a client came back and its writes failed, the ranges must stay.  After
-   * pages were given up, the kernel has a report for all that is lost.
+  /* If a client came back, its writes may have failed, and the ranges must
+   * stay.  After pages were given up, the kernel has a report for all that is
+   * lost.  An error of the write itself asks for no other one.
    */
-  done = done || gave_up;
-  for (i = 0; i < nr && done && errors_now (ev->config.errors) == begun; i++)
+  done = (done || gave_up) && ev->requests == requests;
+  for (i = 0; i < nr && done; i++)
     forget_failure_locked (ev, &ranges[i]);
+  ev->retried = ev->requests == requests ? errors_now (ev->config.errors) : 0;
   free (ranges);
 }
 
@@ -186,7 +198,7 @@ retry_give_up_locked (struct evictor *ev)
                   "server does not keep all of them in memory, and what it "
                   "cannot write once more is lost",
                   ev->config.name, throttle_share (&ev->throttle) / 2);
-  write_once_more (ev->config.pages, ev->config.fd, ranges, nr, true);
+  write_once_more (ev, ranges, nr, true);
   lock_take (&ev->lock);
   for (i = 0; i < nr; i++)
     forget_failure_locked (ev, &ranges[i]);
