@@ -21,9 +21,10 @@
 /* Write the dirty pages of the ranges, and wait until none is dirty or under
  * writeback, but at most for a second: the disk may not answer.  The kernel
  * starts no page that is under writeback already, so each look starts again.
- * Does not wait where a sandbox refuses to start, or no call can look.
+ * Does not wait where a sandbox refuses to start, or no call can look.  Returns
+ * true if no page of the ranges has to be written any more.
  */
-static void
+static bool
 write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
                size_t nr)
 {
@@ -31,13 +32,15 @@ write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
   size_t i;
 
   if (pagecache_start (fd, 0, 0) != 0 || pc->counts != COUNTS_BY_CACHESTAT)
-    return;
+    return false;
   for (i = 0; i < nr; i++)
-    while (!pagecache_is_written (pc, fd, ranges[i].offset, ranges[i].length) &&
-           nanoseconds_now () < until) {
+    while (!pagecache_is_written (pc, fd, ranges[i].offset, ranges[i].length)) {
+      if (nanoseconds_now () >= until)
+        return false;
       sleep_until (nanoseconds_now () + 1000000);
       pagecache_start (fd, ranges[i].offset, ranges[i].length);
     }
+  return true;
 }
 
 /* Write the ranges, and wait for them, without using up the kernel's report of
@@ -78,8 +81,8 @@ write_and_wait (const struct evictor *ev, int fd, const struct extent *ranges,
   errors_call_ends (ev->config.errors, &call, written ? err : 0);
   if (written)
     return all && err == 0;
-  write_quietly (pc, fd, ranges, nr); /* a block device, or a sandbox */
-  return all;
+  /* A block device, a sandbox, or no memory. */
+  return write_quietly (pc, fd, ranges, nr) && all;
 }
 
 /* Write the ranges once more.  Returns true if all are known to be on the disk.
