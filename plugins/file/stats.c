@@ -121,14 +121,14 @@ static int
 write_and_close (FILE *out)
 {
   static char buffer[BUFSIZ]; /* stdio might have no memory for one */
-  const struct stats *s;
+  const struct stats *const first = all, *s; /* a disk may be added before it */
   bool complete;
 
   setvbuf (out, buffer, _IOLBF, sizeof buffer); /* for write_line */
   fprintf (out, HEAD ", \"version\": \"%s\", \"cache\": \"%s\", \"disks\": [",
            VERSION_WITH_COMMIT, cache_mode_name (options.cache));
-  for (s = all; s; s = s->next) {
-    fputs (s == all ? "\n" : ",\n", out);
+  for (s = first; s; s = s->next) {
+    fputs (s == first ? "\n" : ",\n", out);
     write_disk (out, s);
   }
   fputs ("\n]}\n", out);
