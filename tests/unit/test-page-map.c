@@ -148,6 +148,32 @@ cells_far_apart_are_different (void **state)
   assert_true (page_map_next (&m, 3 * far) == UINT64_MAX);
 }
 
+static unsigned
+depth (const struct cell *c)
+{
+  const unsigned a = c ? depth (c->child[0]) : 0;
+  const unsigned b = c ? depth (c->child[1]) : 0;
+
+  return c ? 1 + (a > b ? a : b) : 0;
+}
+
+/* A client chooses the distance of its writes. */
+static void
+the_tree_is_balanced_at_any_distance (void **state)
+{
+  static const uint64_t distances[] = { 1, 987, 1597, 4096 };
+  struct cell *c[4096];
+  unsigned i, k;
+
+  for (k = 0; k < 4; k++) {
+    for (i = 0; i < 4096; i++)
+      c[i] = cell_get (&m, i * distances[k]);
+    assert_in_range (depth (m.root), 12, 60);
+    for (i = 0; i < 4096; i++)
+      cell_put (&m, c[i]);
+  }
+}
+
 static void
 runs_equal_a_plain_loop (void **state)
 {
@@ -592,6 +618,7 @@ main (int argc, char *argv[])
   const struct CMUnitTest tests[] = {
     TEST (a_window_is_full_by_bytes_or_by_cells),
     TEST (cells_far_apart_are_different),
+    TEST (the_tree_is_balanced_at_any_distance),
     TEST (bytes_read_are_counted_beyond_4_gib),
     TEST (no_memory_is_held_without_a_cell),
     cmocka_unit_test (runs_equal_a_plain_loop),

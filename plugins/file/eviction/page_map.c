@@ -70,12 +70,18 @@ free_buckets (struct page_map *m)
 
 /* The treap: a cell is above all cells of its subtree that have a smaller
  * height.  The height is a hash of the number, so the tree is balanced whatever
- * the order in which cells come and go.
+ * the order in which cells come and go.  No two numbers have the same.  A
+ * product alone would rise or fall over thousands of cells whose distance is a
+ * Fibonacci number, and the tree would be a list.
  */
 static uint64_t
 height (const struct cell *c)
 {
-  return (c->nr + 1) * UINT64_C (0x9e3779b97f4a7c15);
+  uint64_t h = (c->nr + 1) * UINT64_C (0x9e3779b97f4a7c15);
+
+  h = (h ^ h >> 30) * UINT64_C (0xbf58476d1ce4e5b9);
+  h = (h ^ h >> 27) * UINT64_C (0x94d049bb133111eb);
+  return h ^ h >> 31;
 }
 
 /* Insert a cell in the place of the first lower one, whose subtree is split. */
