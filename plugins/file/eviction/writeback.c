@@ -343,7 +343,9 @@ sync_windows_locked (struct evictor *ev, struct window *oldest)
 /* ---- the oldest window ---- */
 
 /* Keep all pages of a window: errseq_t reports that something failed, not what,
- * so each window that began before an error was recorded may have failed.
+ * so each window that began before an error was recorded may have failed.  With
+ * preserve nothing sweeps what earlier windows have left of its cells: it is
+ * dropped with what was read.
  */
 static void
 keep_window_locked (struct evictor *ev, unsigned nr)
@@ -354,8 +356,12 @@ keep_window_locked (struct evictor *ev, unsigned nr)
   report_window_locked (ev, "kept", w);
   ev->retried = 0;
   for (i = w->dropped.cell; i < w->nr_cells; i++) {
-    window_leave (&ev->map, nr, w->cells[i], 0, CELL_PAGES, true);
-    cell_put (&ev->map, w->cells[i]);
+    struct cell *c = w->cells[i];
+
+    window_leave (&ev->map, nr, c, 0, CELL_PAGES, true);
+    if (ev->config.preserve)
+      cell_list (&ev->map, c, c->nr * cell_size (&ev->map), 0, 0);
+    cell_put (&ev->map, c);
   }
 }
 
