@@ -10,7 +10,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 
-# An error that comes after the first would be told of, too.
+# An error that comes after the first would be reported, too.
 refused_all ()
 {
   [ "$(awk '{ n += $1 } END { print n }' "$tmp/refuse")" = $((2 << 20)) ]

@@ -11,7 +11,7 @@
 . "$(dirname "$0")/rig/lib.sh" || exit
 need nbdinfo
 
-# serve_zeroes: 200 MiB with blocks, of which no page is cached.
+# serve_zeroes: 200 MiB with blocks and without cached pages.
 serve_zeroes ()
 {
   rm -f "$mnt/disk"

@@ -99,7 +99,7 @@ NBDKIT=$binary
 libraries=$(ldd "$plugin")
 [[ $libraries != *lib[at]san* ]] || exit 0
 
-# No thread can be started: the client is refused, and told why.
+# No thread can be started: the client is refused with the reason.
 new_disk
 nobody=4242424
 chown $nobody "$tmp" "$tmp/disk"

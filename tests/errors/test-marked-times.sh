@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The fault rig's disk tells data from what the file system writes for itself,
-# even if the times of a file have the mark of the data in them.
+# The fault rig's disk distinguishes data from what the file system writes for
+# itself, even if the times of a file have the mark of the data in them.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

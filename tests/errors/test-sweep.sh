@@ -18,7 +18,7 @@ for without in '' "$builddir/lib/without-cachestat"; do
   # More than windows and readahead explain.
   dd if="$mnt/disk" of=/dev/null bs=1M skip=32 status=none
   disk_says a
-  # Two windows, of which none is waited for yet.
+  # Two windows; none has been waited for yet.
   ask write 0 2M
   sleep 0.3
   ask write 2M 2M

@@ -91,7 +91,7 @@ stays_empty ()
 }
 
 # let_one_go: after the disk was closed.  A server waits for two seconds and no more;
-# on a busy machine it may take longer until the holder has ended, which tells
+# on a busy machine it may take longer until the holder has ended, which proves
 # nothing.
 let_one_go ()
 {

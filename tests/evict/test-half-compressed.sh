@@ -16,7 +16,7 @@ sync "$disk"
 drop "$disk"
 
 start_and_connect -r file "$disk" cache=none
-# A stream first, so that reads that belong to none are told apart.
+# A stream first, so that reads that belong to no stream can be distinguished.
 for ((i = 0; i < 16; i++)); do ask_any read "$((i * 64))K" 64K; done
 empty_soon "$disk" 'after a stream'
 # Each in another MiB, none beside the last, for longer than the idle timer.

@@ -10,7 +10,7 @@
 
 # A disk of four regions of 32M, one for each job of fio, which verifies it in
 # the end.  After each is a gap of 1M for the other client: in the page cache,
-# its folios are also theirs.
+# folios of the gap reach into the regions.
 size=$((4 * 33 * 1048576))
 
 # bother: the other client's requests, until fio is done, and in each gap.

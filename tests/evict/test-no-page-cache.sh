@@ -41,7 +41,7 @@ for type in tmpfs ramfs; do
   stop_nbdkit
 done
 
-# A hole takes none of the huge pages, of which there may be none.
+# A hole takes no huge page; there may be none.
 if grep -qw hugetlbfs /proc/filesystems; then
   on hugetlbfs
   rm "$tmp/src"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Other programs can lock a served file as with the stock plugin, and with
-# cache=none no lock of theirs makes pages stay in memory.
+# cache=none none of their locks makes pages stay in memory.
 #
 # A backup job may hold such a lock; also a process that has the file open for
 # reading only.

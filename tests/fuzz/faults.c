@@ -1,4 +1,4 @@
-/* System calls that fail when they are told to.  The kernel's own fault
+/* System calls that fail on request.  The kernel's own fault
  * injection has to be built into it.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -26,8 +26,8 @@ static enum call armed;
 static int armed_err;
 static unsigned armed_after;
 
-/* Errors of writeback: how many there were, the latest, and whether anybody
- * was told of it; how many each description has been told of; which
+/* Errors of writeback: how many there were, the latest, and whether any call
+ * has reported it; how many each description has reported; which
  * description a descriptor is of (0: not looked at yet).
  */
 static uint64_t errors;
@@ -88,7 +88,7 @@ fails (enum call call)
   return r;
 }
 
-/* Whether the description has an error to be told of.  Sets errno. */
+/* Whether the description has an error to report.  Sets errno. */
 static bool
 tells (int fd)
 {
@@ -106,7 +106,7 @@ tells (int fd)
   return r;
 }
 
-/* A new description is told of an error that nobody was told of. */
+/* A new description reports an error that no description has reported. */
 static int
 opened (int fd)
 {

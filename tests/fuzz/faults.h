@@ -1,4 +1,4 @@
-/* System calls that fail when they are told to: the plugin's calls are linked
+/* System calls that fail on request: the plugin's calls are linked
  * to these (ld --wrap).
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -25,7 +25,7 @@ enum call {
   NR_CALLS,
 };
 
-/* No call fails any more, and no error of writeback is left to be told. */
+/* No call fails any more, and no error of writeback is left to report. */
 void faults_reset (void);
 
 /* The next call of this kind fails with err, an errno value, when "after"
@@ -33,8 +33,8 @@ void faults_reset (void);
  */
 void faults_arm (enum call call, int err, unsigned after);
 
-/* Some writeback fails with err: each open file description is told once,
- * by whatever asks first, as the kernel does (errseq_t).
+/* Some writeback fails with err: each open file description reports it once,
+ * to the first call that asks, as in the kernel (errseq_t).
  */
 void faults_writeback (int err);
 

@@ -164,7 +164,7 @@ flush (int c)
   int r = plugin->flush (connections[c].handle, 0);
 
   if (r == 0 && connections[c].owed)
-    broken ("a flush succeeded that should have told of an error");
+    broken ("a flush succeeded that should have reported an error");
   connections[c].owed = false;
 }
 

@@ -38,8 +38,8 @@ watched use_device
 mounted=$(settled)
 nbd-client -d /dev/nbd0 >/dev/null
 left "$mounted" "$(settled)"
-# The kernel keeps 128 requests in flight on each of two connections, of which
-# nbdkit takes 16 each, and of 128 KiB at most.
+# The kernel keeps 128 requests of at most 128 KiB in flight on each of two
+# connections, and nbdkit takes 16 of each.
 peak writing "$most"
 stop_nbdkit
 mount -o loop,ro "$target" "$tmp/mounted"

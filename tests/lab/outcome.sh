@@ -9,7 +9,7 @@
 # shellcheck source=../lib/totals.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/totals.sh"
 
-# outcome KERNEL JOB RESULTS: tell it, and keep it for the sums.
+# outcome KERNEL JOB RESULTS: print it, and keep it for the sums.
 outcome ()
 {
   awk -F '\t' -v at="$1 $2" '

@@ -186,7 +186,7 @@ place_thin ()
   device_target /dev/lab/thin
 }
 
-# Three disks of 160 MiB, of which one may fail.
+# Three disks of 160 MiB.  One may fail.
 place_raid5 ()
 {
   local disks=() i

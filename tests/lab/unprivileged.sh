@@ -1,5 +1,5 @@
 # A job of the lab: a server that is nobody, of a file that it may only read.  The
-# kernel does not tell it what is in memory, by cachestat(2) or mincore(2).
+# kernel does not report to it what is in memory, by cachestat(2) or mincore(2).
 #
 #   unprivileged
 #

@@ -13,7 +13,7 @@
  *   hole     when lseek(2) with SEEK_HOLE has returned
  *
  * The call renames the file to NAME.held, and waits until that file is gone.
- * (strace can delay a call, but neither one of a range nor until it is told.)
+ * (strace can delay a call, but neither one of a range nor until a signal.)
  * Other files:
  *
  *   calls    each SEEK_DATA adds a "d" to it, each SEEK_HOLE an "h"

@@ -78,7 +78,8 @@ left=$(resident "$compressed")
 grep -q 'may stay in memory' "$tmp/log" || fail 'compressed: it is not said'
 stop_nbdkit
 
-# Of a file that it neither owns nor may write the kernel tells it nothing.
+# The kernel does not report pages of a file that the server neither owns nor may
+# write.
 random_file "$tmp/disk" $size
 chmod 755 "$tmp"
 mkdir -m 777 "$tmp/open"

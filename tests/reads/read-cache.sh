@@ -45,9 +45,9 @@ watch_once ()
   return "$status"
 }
 
-# watched FILE LIMIT COMMAND...: no more was cached while it ran, from when it
+# watched FILE LIMIT COMMAND...: no more was cached while it ran, after it
 # was well below for the first time: the test may have put all of it there, and
-# as long as it goes down readers bring some of it in again.  A busy machine may
+# while it goes down readers bring some of it in again.  A busy machine may
 # need more than one run until then.
 watched ()
 {

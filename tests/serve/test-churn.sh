@@ -33,8 +33,8 @@ churn ()
     fail "${arguments[*]}"
   soon_at_most fd "$fds" 'after all left'
   soon_at_most task "$tasks" 'after all left'
-  # With preserve the kernel may have read ahead for a client, although it was
-  # told not to, which looks as if somebody else had.
+  # With preserve the kernel may have read ahead for a client despite
+  # POSIX_FADV_RANDOM, which looks like pages of another process.
   if [[ ${arguments[*]} != *cache=preserve* ]]; then
     for name in a b c; do empty_soon "$tmp/dir/$name" 'after all left'; done
   fi

@@ -18,7 +18,7 @@ data ()
     dd of="$disk" bs=64K seek="$1" oflag=seek_bytes conv=notrunc status=none
 }
 
-# mapped DESCRIPTION FEWEST: how many extents one query must tell of.
+# mapped DESCRIPTION FEWEST: how many extents one query must report.
 mapped ()
 {
   local cache most

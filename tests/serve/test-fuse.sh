@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On FUSE, block status reports the holes that the server of the file system
-# knows, and none where any process has completed a write.  With the kernel's
+# has, and none where any process has completed a write.  With the kernel's
 # writeback cache SEEK_DATA does not see data that is in memory only.  Overlayfs
 # above such a file system reports no hole.
 #

@@ -262,8 +262,8 @@ for plugin in "$stock" file; do
   mv aside dir
   ln -sfn dir dirlink
 
-  # As file servers hold, which give it up when they are told that somebody
-  # else opens the file.
+  # As file servers hold, which give it up when the kernel signals that
+  # another process opens the file.
   truncate -s "$size_disk" leased
   rm -f held
   /usr/bin/python3 -c 'import fcntl, os, signal

@@ -63,8 +63,8 @@ for cache in default none; do
 done
 
 need_root
-# One that appends whatever it is told is of no use to write with, unless the
-# file can be opened again.
+# A descriptor with O_APPEND ignores offsets, so it is useless for writing unless
+# the file can be opened again.
 for cache in default none; do
   chmod 600 "$disk"
   chmod 777 "$tmp"
@@ -103,7 +103,7 @@ grep -q "debug: export 'odd.*': in .*bind/odd" "$tmp/lines" ||
 ! grep -F $'\e' "$tmp/lines" >&2 || fail 'a name is not escaped'
 rm -r "$tmp/dir/$odd"
 
-# Not every file system knows of immutable files.
+# Not every file system has immutable files.
 immutable+=("$disk")
 ! chattr +i "$disk" 2>/dev/null ||
   unwritable "$disk" 'Operation not permitted'

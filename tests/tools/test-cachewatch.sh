@@ -140,7 +140,7 @@ grep -q 'many-4.*size' "$tmp/screen" || fail "one fits more: $(<"$tmp/screen")"
 COLUMNS=80 "$watch" --once "${files[@]}" >"$tmp/screen"
 grep -q 'many-6' "$tmp/screen" || fail '--once does not show all files'
 
-# A picture of a single look, also of a file of which nothing is cached.
+# A picture of a single count, also of a file without cached pages.
 sync "$tmp/many-1"
 drop "$tmp/many-1"
 for file in "$tmp/file" "$tmp/many-1"; do

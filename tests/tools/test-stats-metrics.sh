@@ -19,7 +19,7 @@ filter=$srcdir/../examples/node-exporter/metrics.jq
 
 # parse FILE: write a line for each sample, "name labels value", sorted, to
 # $tmp/parsed.  Fails if the textfile collector of node_exporter would refuse
-# the metrics: it knows no other types, and no sample comes twice.
+# the metrics: it has no other types, and no sample comes twice.
 parse ()
 {
   jq -r -f "$filter" "$1" >"$tmp/metrics" || fail "jq: $(cat "$1")"

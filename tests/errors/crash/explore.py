@@ -27,7 +27,7 @@ Prints name=number pairs:
 
 dm-log-writes, with which xfstests replays the writes of a disk, is a kernel
 module that not every machine has, and replays them in order; so does
-CrashMonkey.  Neither knows what a server has promised.
+CrashMonkey.  Neither checks what a server has promised.
 
 Copyright (C) 2026 The nbdkit-windowed-file authors
 SPDX-License-Identifier: BSD-3-Clause

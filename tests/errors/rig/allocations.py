@@ -197,8 +197,8 @@ class Run:
         self.must(export.write, 4096, 8192, nbd.CMD_FLAG_FUA)
         self.must(export.flush)
         self.must(export.read, SIZE, 0)
-        # With preserve, pages that cannot be told from those of other
-        # processes for want of memory stay.
+        # With preserve, pages stay that cannot be distinguished from those of
+        # other processes for want of memory.
         if self.mode == "none" and evicts:
             self.expect_empty()
 

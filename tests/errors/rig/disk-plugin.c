@@ -16,11 +16,11 @@
  * that they end in another order than they began, and a flush that is sent
  * before the answers to earlier writes does not cover them by chance.
  *
- * nbdkit's error filter could refuse writes, too, but not tell a file's data
- * from the file system's journal, and a file system that cannot write its
+ * nbdkit's error filter could refuse writes, too, but not distinguish a file's
+ * data from the file system's journal, and a file system that cannot write its
  * journal stops at once.  Most failing disks are not so kind.  The kernel's
- * dm-flakey, dm-error and dm-log-writes cannot tell them apart either, and are
- * modules that not every machine has.  nbdkit's log filter has no data.
+ * dm-flakey, dm-error and dm-log-writes cannot distinguish them either, and
+ * are modules that not every machine has.  nbdkit's log filter has no data.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -7,7 +7,7 @@
  * always succeed.
  *
  * strace can inject errors into the nth system call, but counts nbdkit's calls,
- * too, and knows no allocations; libfiu fails calls at random.
+ * too, and has no allocations; libfiu fails calls at random.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

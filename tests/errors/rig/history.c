@@ -20,7 +20,7 @@
  * All but "make" print name=number pairs.  All that a history does follows from
  * the seed; when it happens does not.  model_log.h has the format of LOG.
  *
- * fio --verify checks data, too, but knows nothing of flushes, and its job ends
+ * fio --verify checks data, too, but ignores flushes, and its job ends
  * with the first error.  xfstests lets a disk fail below a file system
  * (generic/475), but compares no data.  CrashMonkey checks what fsync(2) has
  * promised, not what a server promised to several clients.

@@ -125,8 +125,8 @@ disk_down ()
   device=
 }
 
-# fresh_disk DATA ARGUMENT...: serves a file of 256 MiB, of which the first DATA
-# bytes are written and on the disk, with these arguments.
+# fresh_disk DATA ARGUMENT...: serves a file of 256 MiB with these arguments.  Its
+# first DATA bytes are written and on the disk.
 fresh_disk ()
 {
   rm -f "$mnt/disk"
@@ -203,7 +203,7 @@ returns ()
 }
 
 # The clients and the server end first, as they hold the file; then the
-# disk; then all that lib.sh knows of.
+# disk; then all that lib.sh has started.
 faults_cleanup ()
 {
   local status=$? pid

@@ -86,9 +86,9 @@ waits (const struct held *held)
 }
 
 /* Request i of connection c was answered: promise what waited for it alone.
- * What another connection was told ok of is not promised if this sync failed.
- * With a disk that loses its cache neither is what this one was told: the cache
- * may have had the data, and a sync beside this one found it empty.
+ * A success that another connection got promises nothing if this sync failed.
+ * With a disk that loses its cache, neither does a success of this one: the
+ * cache may have had the data, and a sync beside this one found it empty.
  */
 static void
 release_held (struct rig *rig, int c, int i, bool ok)

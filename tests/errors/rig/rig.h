@@ -42,7 +42,7 @@ struct request {
 #define MAX_HELD 256
 
 /* A flush or FUA request that succeeded while other syncs of its connection
- * were in flight, one of which may report an error.  Of a disk that loses its
+ * were in flight; one of these may report an error.  With a disk that loses its
  * cache, also those of other connections: the sync that failed may have been
  * the first for the disk, and its thread the last to run.  Then the next flush
  * fails.

@@ -12,7 +12,7 @@
 need_root
 need mkfs.ext4 debugfs losetup
 
-# One group of blocks, of which the map of free blocks is not believed.
+# One group of blocks, whose map of free blocks ext4 finds damaged.
 truncate -s 64M "$tmp/image"
 mkfs.ext4 -q -b 4096 -O metadata_csum,^has_journal -E lazy_itable_init=0 \
   "$tmp/image"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Where blocks are smaller than pages, a page of which one block failed to be
-# written back stays in memory.  That holds although another block of it is
-# written later and that succeeds.
+# Where blocks are smaller than pages, a page stays in memory if the writeback
+# of one of its blocks failed, although another block of the page is written
+# later with success.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

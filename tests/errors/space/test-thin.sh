@@ -39,14 +39,14 @@ for cache in none preserve default; do
   [[ $answer = 'error ENOSPC'* || $answer = 'error EIO'* ]] ||
     fail "cache=$cache: $answer"
   stop_nbdkit
-  # Whose description is new may hear once of what somebody's sync has failed to
-  # write.
+  # A new description may report once what another process's sync has failed
+  # to write.
   drop "$fs/disk" 2>/dev/null || drop "$fs/disk"
   cmp -n 4194304 "$fs/disk" "$tmp/model" >&2 ||
     fail "cache=$cache: what was flushed is not there"
 
-  # A client that leaves without a flush; also when the server was told to end
-  # before, so that nbdkit does not close the connection.
+  # A client that leaves without a flush; also when SIGTERM was sent to the
+  # server before, so that nbdkit does not close the connection.
   for first in client server; do
     start_and_connect file "$fs/disk" "cache=$cache"
     for i in {72..127}; do ask_any write "${i}M" 1M; done

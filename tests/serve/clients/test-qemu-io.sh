@@ -13,7 +13,7 @@ need qemu-io cachestats
 
 disk=$tmp/disk
 
-# qemu_io COMMAND...: on the server.  It tells of a wrong pattern, too.
+# qemu_io COMMAND...: on the server.  It fails for a wrong pattern, too.
 qemu_io ()
 {
   local command arguments=()

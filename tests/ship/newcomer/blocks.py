@@ -9,7 +9,7 @@ indented below the heading EXAMPLES.  A comment on the line before the fence
 changes what is done with it:
 
   <!-- not run: REASON -->      it cannot be run in a chroot
-  <!-- until Ctrl-C -->         each line goes on until it is interrupted
+  <!-- until Ctrl-C -->         each line runs until it is interrupted
 """
 
 import argparse
