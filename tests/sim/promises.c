@@ -415,8 +415,13 @@ promise_empty (struct file *f, const char *when)
   /* Without a thread nobody drops what is written, until the next request. */
   if (P.no_thread_one_in)
     return;
-  /* What is given up is not committed, so that NFS reports an error later. */
-  if (P.fs == NFS && gave_up[f->nr])
+  /* On NFS another process's write stays until it is committed. */
+  if (P.fs == NFS && (gave_up[f->nr] || P.writer))
+    return;
+  /* To give up pages, they are written once more, which takes as long as the
+   * disk takes.
+   */
+  if (gave_up[f->nr])
     return;
   /* The engine takes its failed pages for resident ones, so it misses as many
    * as the kernel has taken.
