@@ -28,7 +28,7 @@ for cache in none preserve; do
     client_start --names "$uri"
     ask a open
     hold wait
-    ask a write 0 2M
+    ask a write 0 64K # within the credit that there is before a rate is known
     held wait
     ask a close
     # The disk's thread is still there.

@@ -418,6 +418,13 @@ promise_empty (struct file *f, const char *when)
   /* On NFS another process's write stays until it is committed. */
   if (P.fs == NFS && (gave_up[f->nr] || P.writer))
     return;
+  /* Where ranges cannot be waited for, the ring is dirty, which takes as long
+   * to write as the disk takes.
+   */
+  if (f->disk && !f->disk->evictor->config.pages->by_range &&
+      bits_count (&f->dirty, 0, P.pages) +
+        bits_count (&f->writeback, 0, P.pages))
+    return;
   /* To give up pages, they are written once more, which takes as long as the
    * disk takes.
    */
