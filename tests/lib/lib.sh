@@ -9,6 +9,8 @@
 
 set -euo pipefail
 
+# mkfs and others are in folders that a user's PATH may lack.
+PATH=$PATH:/usr/sbin:/sbin
 NBDKIT=${NBDKIT:-nbdkit}
 srcdir=${srcdir:-.}
 builddir=${builddir:-.}

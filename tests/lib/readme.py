@@ -20,6 +20,7 @@ FOLDERS = {
     "unit": "Parts of the plugin alone, without a server and without root",
     "start": "A server starts, takes its parameters, and offers the right exports",
     "sim": "The engine in a simulated world: threads, clock, kernel and disk",
+    "fuzz": "Targets and seeds of `scripts/fuzz`, for some seconds",
     "serve": "Clients get the right data, sizes and holes",
     "serve/clients": "Programs that people use work with the server",
     "evict": "`cache=none` leaves nothing in the page cache, and keeps little there while "
@@ -44,7 +45,8 @@ What each test proves. `tests/lib/readme.py` makes this page from the first sent
 `tools/test-documents.sh` checks that the page is up to date.
 
 ```sh
-make -C build check                                         # all
+make -C build check           # without root, two minutes: unit tests, simulator, fuzzer, main job
+make -C build check-all       # all
 make -C build/tests check TESTS="unit/test-flight start/test-exports.sh"
 make -C build/tests check-scripts     # only the tests of scripts and test machinery
 make -C build/tests check-package     # only those that a build of packages runs
@@ -80,7 +82,7 @@ def sentence(path):
 def main():
     """Write the page."""
     tests = Path(__file__).resolve().parent.parent
-    lists = re.findall(r"^(?:slow|script|unit)_tests = (.*?[^\\])$",
+    lists = re.findall(r"^(?:quick|slow|script|unit)_tests = (.*?[^\\])$",
                        (tests / "Makefile.am").read_text(encoding="utf-8"),
                        re.M | re.S)
     listed = set(" ".join(lists).split())
