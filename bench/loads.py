@@ -32,7 +32,6 @@ NAMES = 12_000      # in the folder of "connect-12k"
 RATE = 400 * MIB    # a second, of all exports together
 SLOW_RATE = 40_000_000      # bytes a second, of the slow disk
 HOT, LIMIT = 300 * MIB, 400 * MIB   # a hot file, and its cgroup's limit
-SAMPLES = 200       # of the page cache of a copy, at most
 
 
 class NotHere(Failure):
@@ -282,12 +281,9 @@ class Loads:
             cpu = server.cpu()
             time.sleep(SOON)
             watch.look()
-        samples = watch.samples[disk]
         return {"seconds": seconds, "cpu_s": cpu,
-                "pages_left": samples[-1][1],
-                "most_mib": watch.most(disk) * PAGE / MIB,
-                "samples": [(round(t, 3), round(n * PAGE / MIB, 2)) for t, n in
-                            samples[::-(-len(samples) // SAMPLES)]]}
+                "pages_left": watch.samples[disk][-1][1],
+                "most_mib": watch.most(disk) * PAGE / MIB}
 
     def copy_in(self, who):
         """nbdcopy from memory, with --flush."""

@@ -1,13 +1,11 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables and charts of what scripts/bench has measured.  The same results
+"""Tables of what scripts/bench has measured.  The same results
 always give the same text."""
 
-import os
 import statistics
 from typing import NamedTuple
 
-import gnuplot
 from loads import LOADS
 
 OURS = "ours"
@@ -46,7 +44,6 @@ FIGURES = {
 SUMMARY = (("seconds", "seconds", 2),
            ("pages_left", "left in the page cache, MiB", 0),
            ("kept_percent", "left of the hot file, %", 0))
-SPEED = ("seconds", "per_second", "mib_per_second", "visit_ms")
 
 
 class Range(NamedTuple):
@@ -183,66 +180,3 @@ def summary(results):
             lines.append(f"{name:34}" + "█" * round(BAR * share)
                          + f" {100 * share:.0f} %")
     return "\n".join([*lines, *left_out(results)])
-
-
-# ---- charts
-
-def charts(results, folder):
-    """Draw two charts, and return their paths."""
-    os.makedirs(folder, exist_ok=True)
-    drawn = []
-    for name, draw in (("speed", speed), ("page-cache", page_cache)):
-        script = draw(results)
-        if script:
-            drawn.append(os.path.join(folder, name + ".svg"))
-            gnuplot.draw(drawn[-1], script)
-    return drawn
-
-
-def speed(results):
-    """Bars: how fast the others are, with this plugin as 1."""
-    rows = []
-    for load in LOADS:
-        for figure in SPEED:
-            row = ranges(results, load, figure)
-            if OURS in row and LOADS[load].main:
-                ratios = [row[who].median / row[OURS].median
-                          if who in row else None
-                          for who in results["contestants"]]
-                rows.append((f'"{load}"', *(
-                    "?" if r is None else
-                    f"{r if FIGURES[figure].more_is_better else 1 / r:.3f}"
-                    for r in ratios)))
-    plots = [f"$d using {n + 2}:xtic(1) title {gnuplot.quoted(name)}"
-             for n, name in enumerate(results["contestants"].values())]
-    return rows and (
-        gnuplot.block("d", rows) + "set style data histograms\n"
-        "set style fill solid 0.7\nset datafile missing '?'\n"
-        "set xtics rotate by 30 right\nset yrange [0:]\n"
-        "set ylabel 'speed, this plugin = 1'\nset key outside below\n"
-        "set grid ytics\nplot " + ", ".join(plots) + "\n")
-
-
-def page_cache(results):
-    """Lines: the page cache during a copy in and a copy out."""
-    script = ("set multiplot layout 1,2\nset key outside below\n"
-              "set format x '%g s'\nset grid ytics\nset yrange [0:]\n")
-    found = False
-    for load in ("copy-in", "copy-out"):
-        plots = []
-        for who, name in results["contestants"].items():
-            samples = next((r["samples"] for r in results["runs"]
-                            if (r["load"], r["who"]) == (load, who)
-                            and "samples" in r), None)
-            if samples:
-                block = f"{load}{who}".translate(
-                    {ord(c): "_" for c in "- =/.,"})
-                script += gnuplot.block(block, samples)
-                plots.append(f"${block} using 1:2 with lines lw 2 title "
-                             + gnuplot.quoted(name))
-        if plots:
-            found = True
-            script += (f"set title {gnuplot.quoted(title(results, load))}\n"
-                       "set ylabel 'MiB in the page cache'\nplot "
-                       + ", ".join(plots) + "\n")
-    return found and script

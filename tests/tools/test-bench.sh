@@ -9,7 +9,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need cc fio gnuplot jq nbdcopy nbdkit
+need cc fio jq nbdcopy nbdkit
 /usr/bin/python3 -c 'import nbd' 2>/dev/null || lacks "needs python3's nbd"
 
 plugin=$builddir/../plugins/file/.libs/nbdkit-file-plugin.so
@@ -68,8 +68,7 @@ has '[.runs[] | select (.load == "copy-out" and .who == "stock-none")] |
   all (.pages_left > 0)'
 has '[.runs[] | select (.load == "write-4k")] |
   all (.per_second > 0 and .cpu_us > 0 and .p999_ms > 0 and .most_mib > 0)'
-has '[.runs[] | select (.load == "copy-in")] | all (.seconds > 0) and
-  any (.samples | length > 0)'
+has '[.runs[] | select (.load == "copy-in")] | all (.seconds > 0)'
 shows '^| copy 64 MiB in | '
 shows '^|  | this plugin, none (.*) | other, none, .* | stock [0-9.]*, none |$'
 
@@ -82,13 +81,12 @@ jq '.contestants = {ours: "this plugin", a: "far", b: "near", c: "half"} |
   + [ {load: "write-4k", who: "ours", round: 0, per_second: 100},
       {load: "write-4k", who: "c", round: 0, per_second: 200} ]' \
   "$results" >"$tmp/made.json"
-bench --report "$tmp/made.json" --charts "$tmp/charts" >"$tmp/output"
+bench --report "$tmp/made.json" >"$tmp/output"
 ours='11.00 (10.00–12.00)' far='[*][*]6.00[*][*] (5.00–7.00) ×0.55'
 near='12.00 (11.00–13.00) ×1.09 ≈'
 shows "^| copy 64 MiB in | $ours | $far | $near |"
 # One round has no range.
 shows '^| 4K writes in sequence | 100 | 200 ×2.00 |$'
-[ -s "$tmp/charts/speed.svg" ] || fail 'no chart'
 sed -i 's/"a"/"z"/' "$tmp/made.json"
 jq '(.runs[] | select (.who == "z") | .seconds) += 4' "$tmp/made.json" \
   >"$tmp/overlapping.json"
