@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 
 #include "world.h"
 
@@ -58,11 +59,53 @@ one_in (uint64_t n)
 
 #define STACK (UINT64_C (128) << 10)
 
+/* Contexts of the C library make a system call at each switch. */
+#ifdef __x86_64__
+typedef void *context; /* the stack pointer */
+#define SAVED_REGISTERS 6
+void sim_switch (context *from, const context *to);
+__asm__(".globl sim_switch\n"
+        "sim_switch:\n"
+        "  push %rbp\n  push %rbx\n  push %r12\n"
+        "  push %r13\n  push %r14\n  push %r15\n"
+        "  mov %rsp, (%rdi)\n"
+        "  mov (%rsi), %rsp\n"
+        "  pop %r15\n  pop %r14\n  pop %r13\n"
+        "  pop %r12\n  pop %rbx\n  pop %rbp\n"
+        "  ret\n");
+
+static void
+make_context (context *c, void *stack, void (*run) (void))
+{
+  void **sp = (void **) ((char *) stack + STACK);
+
+  *--sp = NULL; /* the stack is aligned when a function has been called */
+  *--sp = (void *) run;
+  sp -= SAVED_REGISTERS;
+  memset (sp, 0, SAVED_REGISTERS * sizeof *sp);
+  *c = sp;
+}
+#else
+typedef ucontext_t context;
+#define sim_switch swapcontext
+
+static void
+make_context (context *c, void *stack, void (*run) (void))
+{
+  getcontext (c);
+  c->uc_stack.ss_sp = stack;
+  c->uc_stack.ss_size = STACK;
+  c->uc_link = NULL;
+  makecontext (c, run, 0);
+}
+#endif
+
 enum state { UNUSED, READY, WAITING, ENDED };
 
 static struct coroutine {
   enum state state;
-  void *sp, *stack;
+  context context;
+  void *stack;
   void *(*run) (void *);
   void *arg;
   const char *name;
@@ -79,45 +122,12 @@ static struct coroutine {
 
 static int current = -1;
 static uint64_t ready, waiting; /* bits */
-static void *main_sp;
+static context main_context;
 static uint64_t since_jump; /* switches since the clock was set */
 
 #define FOR_EACH(i, mask)                                                      \
   for (uint64_t m_ = (mask); m_ && ((i) = __builtin_ctzll (m_), 1);            \
        m_ &= m_ - 1)
-
-void sim_switch (void **from, void *to);
-#ifdef __x86_64__
-__asm__(".globl sim_switch\n"
-        "sim_switch:\n"
-        "  push %rbp\n  push %rbx\n  push %r12\n"
-        "  push %r13\n  push %r14\n  push %r15\n"
-        "  mov %rsp, (%rdi)\n"
-        "  mov %rsi, %rsp\n"
-        "  pop %r15\n  pop %r14\n  pop %r13\n"
-        "  pop %r12\n  pop %rbx\n  pop %rbp\n"
-        "  ret\n");
-#define SAVED_REGISTERS 6
-#elif defined __aarch64__
-__asm__(".globl sim_switch\n"
-        "sim_switch:\n"
-        "  stp x29, x30, [sp, #-160]!\n"
-        "  stp x19, x20, [sp, #16]\n  stp x21, x22, [sp, #32]\n"
-        "  stp x23, x24, [sp, #48]\n  stp x25, x26, [sp, #64]\n"
-        "  stp x27, x28, [sp, #80]\n  stp d8, d9, [sp, #96]\n"
-        "  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n"
-        "  stp d14, d15, [sp, #144]\n"
-        "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
-        "  ldp x19, x20, [sp, #16]\n  ldp x21, x22, [sp, #32]\n"
-        "  ldp x23, x24, [sp, #48]\n  ldp x25, x26, [sp, #64]\n"
-        "  ldp x27, x28, [sp, #80]\n  ldp d8, d9, [sp, #96]\n"
-        "  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n"
-        "  ldp d14, d15, [sp, #144]\n"
-        "  ldp x29, x30, [sp], #160\n"
-        "  ret\n");
-#else
-#error "add the registers that this machine's functions preserve"
-#endif
 
 void
 scheduler_reset (void)
@@ -226,8 +236,8 @@ switch_away (void)
   if (me >= 0)
     coroutine[me].err = errno;
   current = next;
-  sim_switch (me >= 0 ? &coroutine[me].sp : &main_sp,
-              next >= 0 ? coroutine[next].sp : main_sp);
+  sim_switch (me >= 0 ? &coroutine[me].context : &main_context,
+              next >= 0 ? &coroutine[next].context : &main_context);
   if (me >= 0)
     errno = coroutine[me].err;
 }
@@ -267,7 +277,6 @@ int
 spawn (void *(*run) (void *), void *arg, const char *name)
 {
   struct coroutine *c = coroutine;
-  void **sp;
 
   while (c < coroutine + MOST_COROUTINES && c->state != UNUSED)
     c++;
@@ -276,23 +285,12 @@ spawn (void *(*run) (void *), void *arg, const char *name)
   if (c->stack == NULL)
     c->stack = mmap (NULL, STACK, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  sp = (void **) ((char *) c->stack + STACK);
-#ifdef __x86_64__
-  *--sp = NULL; /* the stack is aligned when a function has been called */
-  *--sp = (void *) coroutine_main;
-  sp -= SAVED_REGISTERS;
-  memset (sp, 0, SAVED_REGISTERS * sizeof *sp);
-#else
-  sp -= 20;
-  memset (sp, 0, 20 * sizeof *sp);
-  sp[1] = (void *) coroutine_main;
-#endif
-  *c = (struct coroutine){ .sp = sp,
-                           .stack = c->stack,
+  *c = (struct coroutine){ .stack = c->stack,
                            .run = run,
                            .arg = arg,
                            .name = name,
                            .priority = performance ? 0 : random_64 () };
+  make_context (&c->context, c->stack, coroutine_main);
   make_ready (c - coroutine);
   return c - coroutine;
 }

@@ -14,8 +14,6 @@
 #include "server.h"
 #include "eviction/kernel.h"
 
-uint64_t requests_in_progress, bytes_in_progress;
-
 static struct lock registry;
 static unsigned connections;
 static pthread_t last_thread;
@@ -26,7 +24,6 @@ server_reset (void)
 {
   lock_init (&registry);
   connections = last_thread = 0;
-  requests_in_progress = bytes_in_progress = 0;
 }
 
 /* ---- disk.c ---- */
@@ -212,17 +209,8 @@ shared_fd (const struct connection *c)
 }
 
 static void
-request_begins (uint64_t length)
+request_ends (uint64_t began)
 {
-  requests_in_progress++;
-  bytes_in_progress += length;
-}
-
-static void
-request_ends (uint64_t length, uint64_t began)
-{
-  requests_in_progress--;
-  bytes_in_progress -= length;
   if (!performance && now - began > 60 * SECOND)
     fault ("a request takes %.1f s", (now - began) / 1e9);
 }
@@ -356,13 +344,12 @@ connection_write (struct connection *c, uint64_t offset, uint64_t length,
   struct change change;
   int err;
 
-  request_begins (length);
   change_begins (c, &change, fua);
   err = write_all (c, &change, offset, length);
   err = change_ends (c, &change, err);
   trace ("connection %u: write%s of [%.1f,+%.1f) pages = %d", c->number,
          fua ? " (FUA)" : "", offset / 4096.0, length / 4096.0, err);
-  request_ends (length, began);
+  request_ends (began);
   return err;
 }
 
@@ -373,7 +360,6 @@ connection_flush (struct connection *c)
   struct promised_flush fl;
   int err;
 
-  request_begins (0);
   trace ("connection %u: flush begins", c->number);
   promise_flush_begins (&fl, c->file, c->number, c->opened);
   flush_steps (true);
@@ -382,7 +368,7 @@ connection_flush (struct connection *c)
   flush_steps (false);
   trace ("connection %u: flush = %d", c->number, err);
   evictor_flushed (c->disk->evictor);
-  request_ends (0, began);
+  request_ends (began);
   return err;
 }
 
@@ -429,7 +415,6 @@ connection_zero (struct connection *c, uint64_t offset, uint64_t length,
   struct change change;
   int err = 0;
 
-  request_begins (length);
   change_begins (c, &change, fua);
   if (from >= to || !punch (c, &change, from, to - from, &err))
     err = write_all (c, &change, offset, length);
@@ -441,7 +426,7 @@ connection_zero (struct connection *c, uint64_t offset, uint64_t length,
   err = change_ends (c, &change, err);
   trace ("connection %u: zero of [%.1f,+%.1f) pages = %d", c->number,
          offset / 4096.0, length / 4096.0, err);
-  request_ends (length, began);
+  request_ends (began);
   return err;
 }
 
@@ -534,7 +519,6 @@ connection_read (struct connection *c, uint64_t offset, uint64_t length)
   const uint64_t second = now / SECOND, all = length, began = now;
   int err = 0;
 
-  request_begins (all);
   if (c->read_at != second)
     evictor_count_reader (ev, second);
   c->read_at = second;
@@ -548,7 +532,7 @@ connection_read (struct connection *c, uint64_t offset, uint64_t length)
   }
   evictor_reading (ev, -(int64_t) all);
   trace ("connection %u: read = %d", c->number, err);
-  request_ends (all, began);
+  request_ends (began);
   return err;
 }
 

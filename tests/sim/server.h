@@ -33,9 +33,6 @@ struct connection {
   uint64_t read_at;
 };
 
-/* Totals of the requests in progress. */
-extern uint64_t requests_in_progress, bytes_in_progress;
-
 void server_reset (void);
 
 /* Returns false if the connection is refused. */

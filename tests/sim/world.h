@@ -389,7 +389,4 @@ void promise_empty (struct file *f, const char *when);
  */
 void promise_idle (struct disk *d, const char *when);
 
-/* The server has ended: another program's fsync reports what no flush has. */
-void promise_ended (struct file *f);
-
 #endif /* SIM_WORLD_H */
