@@ -6,10 +6,7 @@
  * The next call of one of these kinds is held back, as if its thread had lost
  * its CPU.  The content of the file is a number of bytes, OFFSET:
  *
- *   drop     before posix_fadvise(2) drops a range that has OFFSET
  *   wait     before sync_file_range(2) waits for a range that has OFFSET
- *   failed   when sync_file_range(2) has failed on a range that has OFFSET
- *   synced   when the ioctl FIEMAP with FIEMAP_FLAG_SYNC has returned
  *   hole     when lseek(2) with SEEK_HOLE has returned
  *
  * The call renames the file to NAME.held, and waits until that file is gone.
@@ -20,8 +17,6 @@
  *   answer   "WHENCE DISTANCE ERRNO": lseek(2) with this whence, "d" or "h",
  *            and an offset below 8 MiB returns the offset plus DISTANCE, or if
  *            ERRNO is not 0, this error
- *   direct   before FIEMAP with FIEMAP_FLAG_SYNC another description reads the
- *            file with O_DIRECT
  *   no-fiemap  the ioctl FIEMAP fails with EOPNOTSUPP, as on FUSE
  *   no-flush fsync(2) and fdatasync(2) write the pages of the file and wait for
  *            them, but neither commit a journal nor flush the disk
@@ -40,7 +35,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,50 +99,18 @@ hold (const char *kind, uint64_t offset, uint64_t length)
 }
 
 int
-posix_fadvise (int fd, off_t offset, off_t length, int advice)
-{
-  if (advice == POSIX_FADV_DONTNEED)
-    hold ("drop", offset, length);
-  return NEXT (posix_fadvise) (fd, offset, length, advice);
-}
-
-int
 sync_file_range (int fd, off_t offset, off_t length, unsigned flags)
 {
-  int r;
-
   if (flags & SYNC_FILE_RANGE_WAIT_BEFORE)
     hold ("wait", offset, length);
-  r = NEXT (sync_file_range) (fd, offset, length, flags);
-  if (r == -1)
-    hold ("failed", offset, length);
-  return r;
-}
-
-/* Read a file past the page cache.  Errors are ignored. */
-static void
-read_directly (int fd)
-{
-  static _Alignas(4096) char buf[1 << 20];
-  char name[32];
-  int again;
-  off_t at;
-
-  snprintf (name, sizeof name, "/proc/self/fd/%d", fd);
-  again = open (name, O_RDONLY | O_DIRECT | O_CLOEXEC);
-  for (at = 0; pread (again, buf, sizeof buf, at) != 0; at += sizeof buf)
-    if (again == -1 || at > INT32_MAX)
-      abort ();
-  close (again);
+  return NEXT (sync_file_range) (fd, offset, length, flags);
 }
 
 int
 ioctl (int fd, unsigned long request, ...)
 {
   va_list args;
-  bool syncs;
   void *arg;
-  int r;
 
   va_start (args, request);
   arg = va_arg (args, void *);
@@ -158,14 +120,7 @@ ioctl (int fd, unsigned long request, ...)
     errno = EOPNOTSUPP;
     return -1;
   }
-  syncs = request == FS_IOC_FIEMAP &&
-          (((const struct fiemap *) arg)->fm_flags & FIEMAP_FLAG_SYNC);
-  if (syncs && faccessat (folder, "direct", F_OK, 0) == 0)
-    read_directly (fd);
-  r = NEXT (ioctl) (fd, request, arg);
-  if (syncs)
-    hold ("synced", 0, 0);
-  return r;
+  return NEXT (ioctl) (fd, request, arg);
 }
 
 /* Add a letter to "calls". */

@@ -130,6 +130,16 @@ eventually ()
   done
 }
 
+# beside_damon COMMAND...: once, or up to three times where DAMON takes back pages
+# that nobody has used for a while.
+beside_damon ()
+{
+  ! "$@" || return 0
+  grep -qsx -e on -e Y /sys/kernel/mm/damon/admin/kdamonds/*/state \
+    /sys/module/damon_{reclaim,lru_sort}/parameters/enabled || return 1
+  "$@" || "$@"
+}
+
 gone ()
 {
   ! alive "$1"

@@ -8,8 +8,6 @@
 #include "unit.h"
 
 #include <limits.h>
-#include <pthread.h>
-#include <semaphore.h>
 
 /* ---- the kernel ---- */
 
@@ -55,18 +53,8 @@ fake_sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
   return errno ? -1 : 0;
 }
 
-static sem_t waits; /* a request waits for calls in progress, or has ended */
-
-static int
-fake_cond_wait (pthread_cond_t *cond, pthread_mutex_t *mutex)
-{
-  sem_post (&waits);
-  return pthread_cond_wait (cond, mutex);
-}
-
 #define fdatasync fake_fdatasync
 #define sync_file_range fake_sync_file_range
-#define pthread_cond_wait fake_cond_wait
 #include "eviction/errors.c"
 #include "eviction/kernel.c"
 #include "eviction/pagecache.c"
@@ -80,7 +68,7 @@ fake_cond_wait (pthread_cond_t *cond, pthread_mutex_t *mutex)
 
 static struct errors e;
 static struct errors_client a, b;
-static struct errors_call call, later;
+static struct errors_call call;
 static errors_mark begun;
 
 static int
@@ -94,14 +82,12 @@ begin (void **state)
   errors_client_init (&e, &a);
   errors_client_init (&e, &b);
   begun = errors_now (&e);
-  sem_init (&waits, 0, 0);
   return 0;
 }
 
 static int
 end (void **state)
 {
-  sem_destroy (&waits);
   errors_free (&e);
   return 0;
 }
@@ -242,149 +228,7 @@ a_change_with_an_unreported_error_fails_one_flush (void **state)
   assert_int_equal (flush (&a, 0), 0);
 }
 
-/* ---- waiting ---- */
-
-static int (*request) (void);
-static pthread_t thread;
-static atomic_bool ended;
-static int result;
-
-static void *
-run (void *arg)
-{
-  result = request ();
-  atomic_store (&ended, true);
-  sem_post (&waits);
-  return NULL;
-}
-
-static void
-still_waits (void)
-{
-  sem_wait (&waits);
-  assert_false (atomic_load (&ended));
-}
-
-/* Start a request that has to wait for calls in progress. */
-static void
-start (int (*r) (void))
-{
-  request = r;
-  atomic_store (&ended, false);
-  assert_int_equal (pthread_create (&thread, NULL, run, NULL), 0);
-  still_waits ();
-}
-
-static int
-finish (void)
-{
-  pthread_join (thread, NULL);
-  return result;
-}
-
-static int
-flush_a (void)
-{
-  return flush (&a, 0);
-}
-
-static int
-fua_on_a_shared_description (void)
-{
-  return fua (false, 0);
-}
-
-static void
-later_call_begins (void)
-{
-  errors_call_begins (&e, &later);
-}
-
-static void
-a_flush_waits_for_calls_in_progress (void **state)
-{
-  errors_call_begins (&e, &call);
-  during = later_call_begins;
-  start (flush_a);
-  errors_call_ends (&e, &call, 0);
-  still_waits ();
-  errors_call_ends (&e, &later, EIO);
-  assert_int_equal (finish (), EIO);
-  assert_int_equal (flush (&a, 0), 0);
-}
-
-static void
-a_flush_does_not_wait_for_later_calls (void **state)
-{
-  errors_call_begins (&e, &call);
-  start (flush_a);
-  errors_call_begins (&e, &later);
-  errors_call_ends (&e, &call, 0);
-  assert_int_equal (finish (), 0);
-  errors_call_ends (&e, &later, EIO);
-  fail_once (&a, EIO);
-}
-
-static void
-a_flush_that_fails_does_not_wait (void **state)
-{
-  errors_call_begins (&e, &call);
-  assert_int_equal (flush (&a, EIO), EIO);
-  errors_call_ends (&e, &call, 0);
-}
-
-static void
-fua_waits_on_a_shared_description_only (void **state)
-{
-  errors_call_begins (&e, &call);
-  assert_int_equal (fua (true, 0), 0);
-  assert_int_equal (fua (false, EIO), EIO);
-  begun = errors_now (&e);
-  start (fua_on_a_shared_description);
-  errors_call_ends (&e, &call, ENOSPC);
-  assert_int_equal (finish (), ENOSPC);
-}
-
-/* ---- several calls at once ---- */
-
-static void
-flush_fails (void)
-{
-  assert_int_equal (flush (&a, EIO), EIO);
-}
-
-static void
-two_flushes_in_flight_both_fail (void **state)
-{
-  during = flush_fails; /* the later one gets the report */
-  assert_int_equal (flush (&a, 0), EIO);
-  assert_int_equal (flush (&a, 0), 0);
-  errors_call_begins (&e, &call);
-  start (flush_a);
-  flush_fails ();
-  errors_call_ends (&e, &call, 0);
-  assert_int_equal (finish (), EIO);
-  assert_int_equal (flush (&a, 0), 0);
-}
-
-static void
-flush_fails_for_the_change (void)
-{
-  assert_int_equal (flush (&a, 0), EIO);
-}
-
-/* Both cover a change that may have failed with an error that a flush has
- * reported before.
- */
-static void
-two_flushes_in_flight_both_fail_for_a_change (void **state)
-{
-  flush_fails ();
-  change_ends ();
-  during = flush_fails_for_the_change;
-  assert_int_equal (flush (&a, 0), EIO);
-  assert_int_equal (flush (&a, 0), 0);
-}
+/* ---- several calls at once: sim/test-histories.sh has all orders ---- */
 
 /* A client that writes all the time: each flush is beside a change. */
 static void
@@ -534,12 +378,6 @@ main (void)
     TEST (a_new_connection_fails_for_an_unreported_error),
     TEST (a_change_in_progress_fails_one_more_flush),
     TEST (a_change_with_an_unreported_error_fails_one_flush),
-    TEST (a_flush_waits_for_calls_in_progress),
-    TEST (a_flush_does_not_wait_for_later_calls),
-    TEST (a_flush_that_fails_does_not_wait),
-    TEST (fua_waits_on_a_shared_description_only),
-    TEST (two_flushes_in_flight_both_fail),
-    TEST (two_flushes_in_flight_both_fail_for_a_change),
     TEST (one_error_fails_two_flushes_at_most),
     TEST (one_error_of_all_handles_fails_one_flush_of_each),
     TEST (an_error_beside_an_old_one_fails_all),
@@ -549,6 +387,6 @@ main (void)
     TEST (an_error_of_one_handle_is_recorded),
   };
 
-  alarm (60); /* a request that waits for nothing hangs */
+  alarm (60); /* a flush that waits for a call hangs */
   return cmocka_run_group_tests (tests, NULL, NULL);
 }

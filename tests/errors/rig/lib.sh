@@ -176,18 +176,6 @@ let_go ()
   rm -rf "${late:?}"/*
 }
 
-# ask_beside REQUEST...: as ask_any, beside a call that is held back.  If there
-# is no answer, the request may be waiting for that call, which then continues.
-ask_beside ()
-{
-  local status=0
-
-  ask_for 2 "$@" || status=$?
-  [ $status -gt 128 ] || return 0
-  let_go
-  read -r -t 60 answer <&"$client_out" || fail "$*: no answer"
-}
-
 # end PID: a process of ours.
 end ()
 {

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # A flush fails if the file system finds no blocks for pages at their writeback.
 # The kernel drops these pages at once, and reports the error only to the caller
-# that started their writeback.  No flush overtakes this report: if the call that
-# got it is held back, a flush in the meantime fails, too.
+# that started their writeback.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -54,24 +53,6 @@ flush_fails ()
   end_of_bad_disk
 }
 
-# Returns 1 if the plugin's call does not fail, either.
-flush_beside_fails ()
-{
-  local held=no
-
-  bad_disk "$1"
-  hold failed
-  ask_any write 0 2M
-  if eventually 1 test -e "$late/failed.held"; then
-    ask_beside flush
-    held=yes
-  fi
-  let_go
-  end_of_bad_disk || [ $held = no ] ||
-    fail "cache=$1: the flush of lost data: $answer"
-  [ $held = yes ]
-}
-
 # If another process calls sync(2) in between, that call may start the
 # writeback, and no other process gets the error.
 some_try ()
@@ -88,5 +69,3 @@ some_try ()
 }
 
 for cache in none preserve default; do some_try flush_fails $cache; done
-late_calls
-for cache in none preserve; do some_try flush_beside_fails $cache; done
