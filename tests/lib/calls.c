@@ -50,6 +50,10 @@
 /* The next definition of a function. */
 #define NEXT(function) ((__typeof__ (&function)) dlsym (RTLD_NEXT, #function))
 
+/* With offsets of 64 bits, also where a long has 32. */
+#define NEXT_64(function)                                                      \
+  ((__typeof__ (&function)) dlsym (RTLD_NEXT, #function "64"))
+
 static int folder = -1;
 
 __attribute__ ((constructor)) static void
@@ -145,7 +149,7 @@ lseek (int fd, off_t offset, int whence)
   int err;
 
   if (whence != SEEK_DATA && whence != SEEK_HOLE)
-    return NEXT (lseek) (fd, offset, whence);
+    return NEXT_64 (lseek) (fd, offset, whence);
   count (letter);
   if (ask ("answer", "%c %ld %d", &which, &distance, &err) == 3 &&
       which == letter && offset < BELOW) {
@@ -154,7 +158,7 @@ lseek (int fd, off_t offset, int whence)
   }
   else {
     errno = before;
-    r = NEXT (lseek) (fd, offset, whence);
+    r = NEXT_64 (lseek) (fd, offset, whence);
   }
   if (whence == SEEK_HOLE)
     hold ("hole", 0, 0);

@@ -55,6 +55,10 @@ static _Thread_local bool inside; /* a call of this library's own */
 /* The next definition of a function. */
 #define NEXT(function) ((__typeof__ (&function)) dlsym (RTLD_NEXT, #function))
 
+/* With offsets of 64 bits, also where a long has 32. */
+#define NEXT_64(function)                                                      \
+  ((__typeof__ (&function)) dlsym (RTLD_NEXT, #function "64"))
+
 static bool
 has (const struct object *o, uintptr_t address)
 {
@@ -106,7 +110,7 @@ map_control (void)
 
   if (name == NULL)
     return;
-  fd = NEXT (open) (name, O_RDWR | O_CLOEXEC);
+  fd = NEXT_64 (open) (name, O_RDWR | O_CLOEXEC);
   if (fd == -1)
     abort ();
   map = mmap (NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -233,7 +237,7 @@ open (const char *name, int flags, ...)
   va_start (args, flags);
   mode = va_arg (args, mode_t);
   va_end (args);
-  return NEXT (open) (name, flags, mode);
+  return NEXT_64 (open) (name, flags, mode);
 }
 
 int
@@ -246,7 +250,7 @@ openat (int dir, const char *name, int flags, ...)
   va_start (args, flags);
   mode = va_arg (args, mode_t);
   va_end (args);
-  return NEXT (openat) (dir, name, flags, mode);
+  return NEXT_64 (openat) (dir, name, flags, mode);
 }
 
 int
@@ -260,7 +264,7 @@ fcntl (int fd, int command, ...)
   va_start (args, command);
   arg = va_arg (args, void *);
   va_end (args);
-  return NEXT (fcntl) (fd, command, arg);
+  return NEXT_64 (fcntl) (fd, command, arg);
 }
 
 /* For openat2(2), for which libc has no function. */
