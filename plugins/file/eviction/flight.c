@@ -15,8 +15,12 @@
  */
 #define PAUSE_NS (800 * UINT64_C (1000))
 
-/* The time for which dirty bytes last, and latencies if they are longer. */
+/* The time for which dirty bytes last; as many latencies if that is longer, but
+ * at most the second time: other writeback of the disk may have delayed the
+ * piece that measured the latency.
+ */
 #define DIRTY_NS UINT64_C (50000000)
+#define MOST_DIRTY_NS UINT64_C (200000000)
 #define DIRTY_LATENCIES 8
 
 #define PIECE_NS UINT64_C (2000000)
@@ -93,7 +97,6 @@ set_limits (struct flight *f)
 {
   const double rate = mean_rate (f), latency = flight_latency (f);
   double waits;
-  uint64_t last = DIRTY_LATENCIES * flight_latency (f);
 
   f->piece = within (rate * PIECE_NS, FLIGHT_LEAST_PIECE, FLIGHT_PIECE);
   waits = latency - f->piece / rate;
@@ -101,8 +104,7 @@ set_limits (struct flight *f)
   f->limit = within (rate *
                        (2 * latency + (waits > PAUSE_NS ? waits : PAUSE_NS)),
                      2 * f->piece, INT64_MAX);
-  last = last > DIRTY_NS ? last : DIRTY_NS;
-  f->dirty = within (rate * last, 1, INT64_MAX);
+  f->dirty = rate * within (DIRTY_LATENCIES * latency, DIRTY_NS, MOST_DIRTY_NS);
 }
 
 void

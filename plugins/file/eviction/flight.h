@@ -5,7 +5,7 @@
  * writes and the time that it takes for a piece that is alone in flight:
  *
  *   in flight: rate x (2 x latency + max (0.8 ms, latency - piece / rate))
- *   dirty:     rate x max (50 ms, 8 x latency)
+ *   dirty:     rate x (8 x latency, but 50 ms at least and 200 ms at most)
  *
  * The rate is measured while there is a window to write.  A limit that is too
  * small makes the rate small, but both factors are more than the latency, so
