@@ -218,6 +218,8 @@ make_writable (struct disk *d, const struct exported *e)
   if (fd == -1)
     return false;
   d->writable = dup3 (fd, d->fd, O_CLOEXEC) >= 0;
+  if (!d->writable)
+    nbdkit_error ("%s: dup3: %m", e->name);
   close (fd);
   return d->writable;
 }

@@ -169,6 +169,22 @@ find_data (const struct query *q, int64_t offset, int64_t *until)
   }
 }
 
+/* Return true if what btrfs takes for a hole may be a page whose writeback has
+ * failed since knows_holes looked: nobody may have recorded the error yet.
+ */
+static bool
+has_new_error (struct disk *d)
+{
+  struct errors_call call;
+
+  if (d->id.magic != BTRFS_SUPER_MAGIC || !d->pages.by_range ||
+      !atomic_load (&d->changed))
+    return false;
+  errors_call_begins (&d->errors, &call);
+  errors_call_ends (&d->errors, &call, pagecache_error (d->fd));
+  return errors_now (&d->errors) != 0;
+}
+
 /* Query the kernel whether "offset" is in a hole, and set *end to where that
  * hole or data ends.  "is_data" says that the caller knows it to be data.  The
  * rest of the query is data if the kernel returns an error, or an offset that
@@ -195,7 +211,7 @@ look (const struct query *q, int64_t offset, bool is_data, uint64_t *end)
   if (data > offset &&
       (size = disk_size (c->disk, c->file.fd, c->file.name)) > offset) {
     *end = MIN (data, size);
-    return true;
+    return !has_new_error (c->disk);
   }
   nbdkit_debug ("%s: from offset %" PRId64 " SEEK_DATA returned %" PRId64
                 ", SEEK_HOLE %" PRId64 ": %m: reporting data",
