@@ -625,6 +625,18 @@ kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
   return true;
 }
 
+/* kiocb_write_and_wait.  The reads themselves change nothing. */
+void
+kernel_write_range (int fd, uint64_t offset, uint64_t length)
+{
+  uint32_t p, end;
+
+  take_time (1 * US);
+  pages_of (offset, length, &p, &end);
+  write_and_wait (file_of (fd), p, end, false);
+  trace ("direct read of pages [%u,%u)", p, end);
+}
+
 /* fiemap_prep: filemap_write_and_wait.  Block devices, NFS and FUSE have no
  * FIEMAP (ioctl_fiemap).
  */

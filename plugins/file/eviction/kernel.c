@@ -100,6 +100,27 @@ kernel_write_all (int fd)
   return ioctl (fd, FS_IOC_FIEMAP, &m) == -1 ? errno : 0;
 }
 
+void
+kernel_write_range (int fd, uint64_t offset, uint64_t length)
+{
+  const size_t most = 256 * 1024;
+  const int direct = reopen (fd, O_RDONLY | O_DIRECT);
+  void *buffer = direct >= 0 ? mmap (NULL, most, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                             : MAP_FAILED;
+  uint64_t n;
+
+  for (; buffer != MAP_FAILED && length > 0; offset += n, length -= n) {
+    n = length < most ? length : most;
+    if (pread (direct, buffer, n, offset) == -1 && errno == EINVAL)
+      break;
+  }
+  if (buffer != MAP_FAILED)
+    munmap (buffer, most);
+  if (direct >= 0)
+    close (direct);
+}
+
 /* ---- the page cache ---- */
 
 int

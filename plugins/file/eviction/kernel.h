@@ -47,6 +47,12 @@ bool kernel_make_dirty (int fd, uint64_t offset, uint64_t length);
  */
 int kernel_write_all (int fd);
 
+/* Write the dirty pages of a range, and wait for them, without using up the
+ * kernel's report of an error, and without its result: by direct reads, which
+ * begin so (kiocb_write_and_wait).  Does nothing where they are not possible.
+ */
+void kernel_write_range (int fd, uint64_t offset, uint64_t length);
+
 /* ---- the page cache ---- */
 
 /* POSIX_FADV_DONTNEED and POSIX_FADV_WILLNEED.  Return 0 or an errno value. */

@@ -21,8 +21,8 @@
 /* Write the dirty pages of the ranges, and wait until none is dirty or under
  * writeback, but at most for a second: the disk may not answer.  The kernel
  * starts no page that is under writeback already, so each look starts again.
- * Does not wait where a sandbox refuses to start, or no call can look.  Returns
- * true if no page of the ranges has to be written any more.
+ * Without cachestat, direct reads wait.  Returns true if no page of the ranges
+ * is known to have to be written any more.
  */
 static bool
 write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
@@ -31,7 +31,12 @@ write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
   const uint64_t until = nanoseconds_now () + UINT64_C (1000000000);
   size_t i;
 
-  if (pagecache_start (fd, 0, 0) != 0 || pc->counts != COUNTS_BY_CACHESTAT)
+  if (pc->counts != COUNTS_BY_CACHESTAT) {
+    for (i = 0; i < nr; i++)
+      kernel_write_range (fd, ranges[i].offset, ranges[i].length);
+    return false;
+  }
+  if (pagecache_start (fd, 0, 0) != 0)
     return false;
   for (i = 0; i < nr; i++)
     while (!pagecache_is_written (pc, fd, ranges[i].offset, ranges[i].length)) {
