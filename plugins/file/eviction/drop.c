@@ -386,11 +386,12 @@ void
 drop_rest_locked (struct evictor *ev, const struct extent *e)
 {
   const uint64_t end = e->offset + e->length;
+  const struct cell *c = cell_find (&ev->map, e->offset / cell_size (&ev->map));
   struct drop d = { .nr = 0 };
   uint64_t at = e->offset;
 
   lock_assert (&ev->lock);
-  if (ev->unmapped > 0) /* a sweep will find them */
+  if (ev->unmapped > 0 || (c && is_unknown (ev, c))) /* later */
     return;
   while (at < end && !is_full (&d))
     at = sweep_cell (ev, &d, at, end, true);
