@@ -15,7 +15,7 @@ disk=$tmp/disk
 random_file "$disk" 64M
 
 cat >"$tmp/clients.py" <<'END'
-"""clients.py URI NUMBER REQUEST...: connect so many clients at once, let them
+"""clients.py URI NUMBER REQUEST...: connect NUMBER clients at once, let them
 make requests, and stay until there is a line on stdin.  A request is "read" (at
 random places), "write" (one, of the first client), "fua" (16 at a time of each
 client) or "flush"."""

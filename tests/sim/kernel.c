@@ -759,8 +759,8 @@ kernel_count (int fd, uint64_t offset, uint64_t length,
   return true;
 }
 
-/* mincore: can_do_mincore says no to who may not write the file, and then all
- * pages count as resident.
+/* mincore: can_do_mincore refuses a process that may not write the file, and
+ * then all pages count as resident.
  */
 bool
 kernel_find (int fd, uint64_t offset, uint64_t length, unsigned char resident[])

@@ -194,8 +194,8 @@ pass_time (void)
   return true;
 }
 
-/* Choose who runs: the first that became ready, or with priorities the one with
- * the highest, as in probabilistic concurrency testing, or any.
+/* Choose the next coroutine: the first that became ready, or with priorities
+ * the one with the highest, as in probabilistic concurrency testing, or any.
  */
 static int
 choose (void)
@@ -670,7 +670,7 @@ sim_realloc (void *p, size_t size)
   return realloc (p, size);
 }
 
-/* What is used after it was freed shows. */
+/* A use after the free shows. */
 void
 sim_free (void *p)
 {

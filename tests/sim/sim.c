@@ -314,7 +314,7 @@ usage (FILE *fp)
          "       sim -m [-s SEED]              make it smaller, and print it\n"
          "       sim [-n SCHEDULES] FILE...    run fixed histories\n"
          "       sim -p                        performance in virtual time\n"
-         "-2 runs each history twice and compares, -f stops after so many,\n"
+         "-2 runs each history twice and compares, -f stops at that number,\n"
          "-x \"PARAMETER VALUE\" sets a parameter of world.h in each.\n",
          fp);
 }
