@@ -523,7 +523,7 @@ cond_broadcast (struct cond *c)
 
 /* Returns true if the time was reached. */
 static bool
-wait_locked (struct lock *l, struct cond *c, uint64_t until, const char *what)
+wait_unlocks (struct lock *l, struct cond *c, uint64_t until, const char *what)
 {
   const uint64_t early = !performance && !calm && one_in (P.spurious_one_in)
                            ? now + random_below (2 * MS)
@@ -542,13 +542,13 @@ wait_locked (struct lock *l, struct cond *c, uint64_t until, const char *what)
 void
 lock_wait (struct lock *l, struct cond *c)
 {
-  wait_locked (l, c, NEVER, "a condition");
+  wait_unlocks (l, c, NEVER, "a condition");
 }
 
 void
 lock_wait_ms (struct lock *l, struct cond *c, unsigned ms)
 {
-  wait_locked (l, c, now + ms * MS, "a condition, with a time limit");
+  wait_unlocks (l, c, now + ms * MS, "a condition, with a time limit");
 }
 
 /* The number of posts is in the first bytes of a semaphore. */

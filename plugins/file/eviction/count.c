@@ -44,9 +44,9 @@ evictor_readers_locked (const struct evictor *ev)
 
 /* ---- pages ---- */
 
-/* Return the resident bytes of [low, high), or -1.  Releases the lock. */
+/* Return the resident bytes of [low, high), or -1. */
 static int64_t
-count_locked (struct evictor *ev)
+count_unlocks (struct evictor *ev)
 {
   const uint64_t low = ev->low, high = ev->high;
   int64_t resident = 0;
@@ -61,9 +61,9 @@ count_locked (struct evictor *ev)
 }
 
 int64_t
-count_left_locked (struct evictor *ev)
+count_left_unlocks (struct evictor *ev)
 {
-  const int64_t resident = ev->config.preserve ? 0 : count_locked (ev);
+  const int64_t resident = ev->config.preserve ? 0 : count_unlocks (ev);
   const int64_t failed = ev->map.failed * ev->map.page_size;
 
   lock_assert (&ev->lock);
@@ -106,7 +106,7 @@ allowance_locked (const struct evictor *ev)
  * resident pages.
  */
 bool
-count_due_locked (struct evictor *ev)
+count_due_unlocks (struct evictor *ev)
 {
   const uint64_t began = nanoseconds_now ();
   int64_t resident = -1, excess;
@@ -116,7 +116,7 @@ count_due_locked (struct evictor *ev)
       ev->sweep_at != UINT64_MAX)
     return false;
   if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
-    resident = count_locked (ev);
+    resident = count_unlocks (ev);
   ev->to_count = resident == -1 ? throttle_share (&ev->throttle)
                                 : BYTES_PER_COUNT;
   ev->count_at = nanoseconds_now () +

@@ -83,9 +83,9 @@ add_cell (const struct evictor *ev, struct drop *d, const struct cell *c,
     *page = end;
 }
 
-/* Drop the ranges.  Releases the lock. */
+/* Drop the ranges. */
 static void
-drop_ranges_locked (struct evictor *ev, struct drop *d)
+drop_ranges_unlocks (struct evictor *ev, struct drop *d)
 {
   unsigned i;
 
@@ -109,10 +109,10 @@ drop_ranges_locked (struct evictor *ev, struct drop *d)
 #define MOST_SKIPS 15
 
 /* Drop the ranges, unless that is likely to have no effect and "all" is false.
- * With preserve all drops are made, as there is no sweep.  Releases the lock.
+ * With preserve all drops are made, as there is no sweep.
  */
 static void
-try_ranges_locked (struct evictor *ev, struct drop *d, bool all)
+try_ranges_unlocks (struct evictor *ev, struct drop *d, bool all)
 {
   const uint64_t began = nanoseconds_now ();
   const struct extent *first = &d->runs[0];
@@ -121,14 +121,14 @@ try_ranges_locked (struct evictor *ev, struct drop *d, bool all)
   if (d->nr == 0)
     return;
   if (all || ev->config.preserve) {
-    drop_ranges_locked (ev, d);
+    drop_ranges_unlocks (ev, d);
     return;
   }
   if (ev->to_skip > 0) {
     ev->to_skip--;
     return;
   }
-  drop_ranges_locked (ev, d);
+  drop_ranges_unlocks (ev, d);
   if (nanoseconds_now () - began > d->nr * SLOW_NS) {
     evictor_unlock (ev);
     stay = pagecache_count (ev->config.pages, ev->config.fd, first->offset,
@@ -165,7 +165,7 @@ is_last (const struct evictor *ev, const struct cell *c, unsigned nr)
  * lock.
  */
 static void
-list_leftovers_locked (struct evictor *ev, struct cell *c)
+list_leftovers_unlocks (struct evictor *ev, struct cell *c)
 {
   const uint64_t offset = c->nr * cell_size (&ev->map);
   bool resident[CELL_PAGES], left = false;
@@ -186,7 +186,7 @@ list_leftovers_locked (struct evictor *ev, struct cell *c)
 }
 
 void
-drop_written_locked (struct evictor *ev, unsigned nr)
+drop_written_unlocks (struct evictor *ev, unsigned nr)
 {
   struct window *w = &ev->map.window[nr];
   struct cursor *at = &w->dropped;
@@ -218,10 +218,10 @@ drop_written_locked (struct evictor *ev, unsigned nr)
     }
     counters_add (ev->config.counters, STATS_EVICTED_BYTES,
                   (pages - w->pages) * ev->map.page_size);
-    try_ranges_locked (ev, &d, false);
+    try_ranges_unlocks (ev, &d, false);
     for (; i < at->cell; i++) {
       if (is_last (ev, w->cells[i], nr))
-        list_leftovers_locked (ev, w->cells[i]);
+        list_leftovers_unlocks (ev, w->cells[i]);
       cell_put (&ev->map, w->cells[i]);
     }
   }
@@ -285,7 +285,7 @@ is_through (const struct evictor *ev, const struct cell *c)
 }
 
 bool
-drop_reads_locked (struct evictor *ev, bool all)
+drop_reads_unlocks (struct evictor *ev, bool all)
 {
   const bool many = all || has_many_reads (ev, 1);
   struct drop d = { .nr = 0 };
@@ -321,10 +321,10 @@ drop_reads_locked (struct evictor *ev, bool all)
     next = cell_find (&ev->map, c->nr + 1);
     if (whole && page >= end && !(next && next->listed))
       add_readahead (ev, &d, c);
-    try_ranges_locked (ev, &d, all);
+    try_ranges_unlocks (ev, &d, all);
   } while (page < end);
   if (whole)
-    list_leftovers_locked (ev, c);
+    list_leftovers_unlocks (ev, c);
   cell_put (&ev->map, c);
   return true;
 }
@@ -383,7 +383,7 @@ sweep_cell (const struct evictor *ev, struct drop *d, uint64_t offset,
 }
 
 void
-drop_rest_locked (struct evictor *ev, const struct extent *e)
+drop_rest_unlocks (struct evictor *ev, const struct extent *e)
 {
   const uint64_t end = e->offset + e->length;
   const struct cell *c = cell_find (&ev->map, e->offset / cell_size (&ev->map));
@@ -395,11 +395,11 @@ drop_rest_locked (struct evictor *ev, const struct extent *e)
     return;
   while (at < end && !is_full (&d))
     at = sweep_cell (ev, &d, at, end, true);
-  drop_ranges_locked (ev, &d);
+  drop_ranges_unlocks (ev, &d);
 }
 
 bool
-drop_sweep_locked (struct evictor *ev, bool all)
+drop_sweep_unlocks (struct evictor *ev, bool all)
 {
   const uint64_t begin = nanoseconds_now (), size = cell_size (&ev->map);
   struct drop d = { .nr = 0 };
@@ -413,7 +413,7 @@ drop_sweep_locked (struct evictor *ev, bool all)
     end = ev->high;
   while (at < end && !is_full (&d))
     at = sweep_cell (ev, &d, at, end, all);
-  drop_ranges_locked (ev, &d);
+  drop_ranges_unlocks (ev, &d);
   ev->sweep_at = at < ev->high ? at : UINT64_MAX;
   if (ev->sweep_at == UINT64_MAX) {
     ev->swept = true;

@@ -98,7 +98,7 @@ errors_sync (struct errors *e, int fd)
 
 /* Wait until all calls that are in progress now have recorded their result. */
 static void
-wait_for_calls_locked (struct errors *e)
+wait_for_calls_unlocks (struct errors *e)
 {
   const uint64_t last = e->nr_calls;
   const struct errors_call *first;
@@ -112,7 +112,7 @@ void
 errors_settle (struct errors *e)
 {
   lock_take (&e->lock);
-  wait_for_calls_locked (e);
+  wait_for_calls_unlocks (e);
   lock_release (&e->lock);
 }
 
@@ -191,7 +191,7 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   if (used)
     atomic_store (&e->of_pages, e->mark);
   if (err == 0 && e->mark <= reported && !suspect)
-    wait_for_calls_locked (e);
+    wait_for_calls_unlocks (e);
   if (err == 0 && (e->mark > reported || suspect))
     err = e->mark & ERRNO_MASK;
   if (err) {
@@ -213,7 +213,7 @@ errors_sync_fua (struct errors *e, int fd, bool alone, errors_mark begun)
 
   lock_take (&e->lock);
   if (err == 0 && !alone)
-    wait_for_calls_locked (e);
+    wait_for_calls_unlocks (e);
   now = e->mark;
   lock_release (&e->lock);
   /* An error that another call recorded may be of this change. */

@@ -134,10 +134,10 @@ evictor_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
 /* ---- other processes' pages ---- */
 
 /* Ask the kernel which pages of a cell are resident, and mark them as others'.
- * No request has used the cell before.  Releases the lock.
+ * No request has used the cell before.
  */
 static void
-look_at_cell_locked (struct evictor *ev, struct cell *c)
+look_at_cell_unlocks (struct evictor *ev, struct cell *c)
 {
   bool resident[CELL_PAGES];
   bool known;
@@ -156,10 +156,10 @@ look_at_cell_locked (struct evictor *ev, struct cell *c)
 }
 
 /* Look at the cells of a range, which must exist, before the first request uses
- * them.  Releases the lock.
+ * them.
  */
 static void
-look_locked (struct evictor *ev, uint64_t offset, uint64_t length)
+look_unlocks (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   const uint64_t cell = cell_size (&ev->map);
   uint64_t nr;
@@ -169,7 +169,7 @@ look_locked (struct evictor *ev, uint64_t offset, uint64_t length)
     struct cell *c = cell_find (&ev->map, nr);
 
     if (c->looked == NOT_LOOKED)
-      look_at_cell_locked (ev, c);
+      look_at_cell_unlocks (ev, c);
     while (c->looked == LOOKING)
       lock_wait (&ev->lock, &ev->changed);
   }
@@ -196,7 +196,7 @@ evictor_read_begins (struct evictor *ev, uint64_t offset, uint64_t length)
     nr++;
   done = nr == end;
   if (done)
-    look_locked (ev, offset, length);
+    look_unlocks (ev, offset, length);
   else
     while (nr-- > first)
       cell_put (&ev->map, cell_find (&ev->map, nr));
@@ -234,7 +234,7 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
   thread_use_locked (ev);
   evictor_touch_locked (ev, offset, length, 2 * ev->config.read_ahead);
   list_cells_locked (ev, offset, length);
-  while (drop_reads_due_locked (ev, 2) && drop_reads_locked (ev, false))
+  while (drop_reads_due_locked (ev, 2) && drop_reads_unlocks (ev, false))
     ;
   if (drop_reads_due_locked (ev, 1))
     evictor_wake_locked (ev);
@@ -341,11 +341,9 @@ evictor_seal_locked (struct evictor *ev)
   return true;
 }
 
-/* Get a write slot and "bytes" of credit.  Releases the lock while it waits.
- * Returns false without memory.
- */
+/* Get a write slot and "bytes" of credit.  Returns false without memory. */
 static bool
-get_credit_locked (struct evictor *ev, uint64_t bytes)
+get_credit_unlocks (struct evictor *ev, uint64_t bytes)
 {
   const uint64_t begin = counters_now (ev->config.counters);
   struct throttle *t = &ev->throttle;
@@ -388,10 +386,9 @@ add_locked (struct evictor *ev, struct evictor_write *w)
 
 /* Open the witness, at the first write: a disk that is only read needs none.
  * Other writers wait, because the witness sees only errors from then on.
- * Releases the lock.
  */
 static void
-open_witness_locked (struct evictor *ev)
+open_witness_unlocks (struct evictor *ev)
 {
   int fd;
 
@@ -417,11 +414,11 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
 
   *w = (struct evictor_write){ .offset = offset, .length = length };
   lock_take (&ev->lock);
-  open_witness_locked (ev);
+  open_witness_unlocks (ev);
   added = thread_use_locked (ev) == 0;
   if (added) {
     w->credit = ((offset + length + page - 1) / page - offset / page) * page;
-    added = get_credit_locked (ev, w->credit);
+    added = get_credit_unlocks (ev, w->credit);
     w->credit = added ? w->credit : 0;
   }
   while (drop_is_in_progress_locked (ev, offset, length) ||
@@ -433,7 +430,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
     added = false;
   }
   if (added && ev->config.preserve)
-    look_locked (ev, offset, length);
+    look_unlocks (ev, offset, length);
   ev->unmapped += !added;
   evictor_unlock (ev);
   return added;

@@ -4,8 +4,9 @@
  * among the steps of the other files.
  *
  * Functions that end in _locked need the lock and assert it, directly or in a
- * function that they call.  Those of the thread's steps release it
- * around system calls.
+ * function that they call, and hold it all the time.  Those that end in
+ * _unlocks need it, too, and release it around system calls and waits: what was
+ * true before may be true no more.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -33,7 +34,7 @@ struct evictor {
 
   struct lock lock; /* guards all below, except what the thread uses */
 
-  int witness; /* a description of its own, see settle_locked; -1 = none */
+  int witness; /* a description of its own, see settle_unlocks; -1 = none */
 
   struct page_map map;
   struct throttle throttle;
@@ -130,13 +131,13 @@ int thread_use_locked (struct evictor *ev);
 /* Start the writeback of the next piece of a sealed window, if there is one and
  * few bytes are in flight.  Returns false if not.
  */
-bool writeback_start_locked (struct evictor *ev);
+bool writeback_start_unlocks (struct evictor *ev);
 
 /* Wait for the next piece of the oldest window, and drop the cells that are on
  * the disk.  Returns false if there is no sealed window, or requests write to
  * the oldest.
  */
-bool writeback_finish_locked (struct evictor *ev);
+bool writeback_finish_unlocks (struct evictor *ev);
 
 /* ---- retry.c ---- */
 
@@ -146,15 +147,15 @@ bool writeback_finish_locked (struct evictor *ev);
  * the write fails, the kernel has a new one to report.  Needs Linux 5.14
  * (MADV_POPULATE_WRITE), and permission to open the file for writing.
  */
-void retry_locked (struct evictor *ev);
+void retry_unlocks (struct evictor *ev);
 
 /* If failed pages are more than half of the disk's share, give up the earliest
- * ones: write them once more, as retry_locked does, and drop them.  What is
+ * ones: write them once more, as retry_unlocks does, and drop them.  What is
  * then not on the disk is lost, and the kernel has an error to report.  The
  * first time, and the first time after a flush has failed, the log says so.
- * Returns false if they are not too many.  Releases the lock.
+ * Returns false if they are not too many.
  */
-bool retry_give_up_locked (struct evictor *ev);
+bool retry_give_up_unlocks (struct evictor *ev);
 
 /* Whether failed pages were given up, and no flush has failed since.  The
  * kernel's report of that is for other programs, or for a flush.  So the thread
@@ -169,7 +170,7 @@ bool drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
                                  uint64_t length);
 
 /* Drop the cells of a window whose pages have been waited for. */
-void drop_written_locked (struct evictor *ev, unsigned nr);
+void drop_written_unlocks (struct evictor *ev, unsigned nr);
 
 /* Whether more was read than may stay resident, by the factor "times". */
 bool drop_reads_due_locked (const struct evictor *ev, unsigned times);
@@ -177,12 +178,12 @@ bool drop_reads_due_locked (const struct evictor *ev, unsigned times);
 /* Drop what was read least recently; with "all" also what readers may read
  * next. Returns false if there is nothing.
  */
-bool drop_reads_locked (struct evictor *ev, bool all);
+bool drop_reads_unlocks (struct evictor *ev, bool all);
 
 /* Drop the pages of a range that no byte forbids, and those behind it in its
- * last cell.  Releases the lock.
+ * last cell.
  */
-void drop_rest_locked (struct evictor *ev, const struct extent *e);
+void drop_rest_unlocks (struct evictor *ev, const struct extent *e);
 
 /* Begin a sweep: a drop of all that is in [low, high) and in no window. */
 void drop_sweep_begins_locked (struct evictor *ev);
@@ -190,7 +191,7 @@ void drop_sweep_begins_locked (struct evictor *ev);
 /* Sweep the next piece; with "all" also where readers may read next.  Returns
  * false if no sweep is in progress.
  */
-bool drop_sweep_locked (struct evictor *ev, bool all);
+bool drop_sweep_unlocks (struct evictor *ev, bool all);
 
 /* ---- count.c ---- */
 
@@ -198,11 +199,11 @@ bool drop_sweep_locked (struct evictor *ev, bool all);
  * are more than requests and their readahead explain.  Returns false if it is
  * not time.
  */
-bool count_due_locked (struct evictor *ev);
+bool count_due_unlocks (struct evictor *ev);
 
 /* Return the bytes of [low, high) that are resident and should not be, or -1 if
  * they cannot be counted.
  */
-int64_t count_left_locked (struct evictor *ev);
+int64_t count_left_unlocks (struct evictor *ev);
 
 #endif /* FILE_EVICTOR_IMPL_H */

@@ -157,7 +157,10 @@ page_map_has_windows (const struct page_map *m)
   return m->head < m->fill || m->window[window_nr (m, m->fill)].nr_cells > 0;
 }
 
-/* ---- cells ---- */
+/* ---- cells (cell.c) ---- */
+
+/* Free all cells.  The map has none then, and may only be freed. */
+void cells_free (struct page_map *m);
 
 /* cell_find returns a cell, or NULL if it does not exist.  cell_get makes it if
  * it does not exist, with one more reference, or returns NULL without memory.

@@ -135,7 +135,7 @@ forget_failure_locked (struct evictor *ev, const struct extent *e)
 }
 
 void
-retry_locked (struct evictor *ev)
+retry_unlocks (struct evictor *ev)
 {
   const bool gave_up = retry_has_given_up_locked (ev);
   const uint64_t requests = ev->requests;
@@ -187,7 +187,7 @@ retry_has_given_up_locked (struct evictor *ev)
 }
 
 bool
-retry_give_up_locked (struct evictor *ev)
+retry_give_up_unlocks (struct evictor *ev)
 {
   struct extent ranges[MOST_GIVEN_UP];
   struct cell *cells[MOST_GIVEN_UP];
@@ -211,7 +211,7 @@ retry_give_up_locked (struct evictor *ev)
   for (i = 0; i < nr; i++)
     forget_failure_locked (ev, &ranges[i]);
   for (i = 0; i < nr; i++) {
-    drop_rest_locked (ev, &ranges[i]);
+    drop_rest_unlocks (ev, &ranges[i]);
     cell_put (&ev->map, cells[i]);
   }
   return true;

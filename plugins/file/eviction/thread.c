@@ -36,27 +36,27 @@
 /* ---- steps ---- */
 
 /* Take the next step.  Reads, writes and sweeps have turns: each may have work
- * all the time.  Returns false if there is nothing to do.  Releases the lock.
+ * all the time.  Returns false if there is nothing to do.
  */
 static bool
-step_locked (struct evictor *ev)
+step_unlocks (struct evictor *ev)
 {
   unsigned i;
 
-  if (retry_give_up_locked (ev) || writeback_start_locked (ev))
+  if (retry_give_up_unlocks (ev) || writeback_start_unlocks (ev))
     return true;
   for (i = 0; i < 3; i++)
     switch (ev->turn++ % 3) {
     case 0:
-      if (drop_reads_due_locked (ev, 1) && drop_reads_locked (ev, false))
+      if (drop_reads_due_locked (ev, 1) && drop_reads_unlocks (ev, false))
         return true;
       break;
     case 1:
-      if (writeback_finish_locked (ev))
+      if (writeback_finish_unlocks (ev))
         return true;
       break;
     case 2:
-      if (count_due_locked (ev) || drop_sweep_locked (ev, false))
+      if (count_due_unlocks (ev) || drop_sweep_unlocks (ev, false))
         return true;
       break;
     }
@@ -68,10 +68,10 @@ step_locked (struct evictor *ev)
 
 /* Drop all pages of the disk.  Stops early if a request begins or ends. Returns
  * 0 if none of the plugin's pages is resident, except for failed ones, a number
- * above 0 if some are, or -1 if they cannot be counted.  Releases the lock.
+ * above 0 if some are, or -1 if they cannot be counted.
  */
 static int64_t
-empty_locked (struct evictor *ev)
+empty_unlocks (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
   unsigned reads;
@@ -80,15 +80,15 @@ empty_locked (struct evictor *ev)
   lock_assert (&ev->lock);
   do
     evictor_seal_locked (ev);
-  while ((writeback_start_locked (ev) || writeback_finish_locked (ev) ||
-          retry_give_up_locked (ev)) &&
+  while ((writeback_start_unlocks (ev) || writeback_finish_unlocks (ev) ||
+          retry_give_up_unlocks (ev)) &&
          ev->requests == requests);
   for (reads = ev->map.nr_reads; reads > 0 && ev->requests == requests; reads--)
-    drop_reads_locked (ev, true);
+    drop_reads_unlocks (ev, true);
   drop_sweep_begins_locked (ev);
-  while (ev->requests == requests && drop_sweep_locked (ev, true))
+  while (ev->requests == requests && drop_sweep_unlocks (ev, true))
     ;
-  left = count_left_locked (ev);
+  left = count_left_unlocks (ev);
   if (left == 0 && ev->requests == requests) {
     ev->low = UINT64_MAX;
     ev->high = 0;
@@ -97,13 +97,13 @@ empty_locked (struct evictor *ev)
 }
 
 /* Try to empty the idle disk.  Returns true if the thread may end: the disk is
- * empty, or this was the last attempt.  Releases the lock.
+ * empty, or this was the last attempt.
  */
 static bool
-empty_idle_locked (struct evictor *ev)
+empty_idle_unlocks (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
-  const int64_t left = empty_locked (ev);
+  const int64_t left = empty_unlocks (ev);
 
   if (ev->requests != requests)
     return false;
@@ -119,10 +119,10 @@ empty_idle_locked (struct evictor *ev)
 }
 
 /* Empty the closed disk.  Returns when no page is left, after the time limit,
- * or when a request arrives.  Releases the lock.
+ * or when a request arrives.
  */
 static void
-empty_closed_locked (struct evictor *ev)
+empty_closed_unlocks (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
   uint64_t began, end, first_end = 0;
@@ -131,7 +131,7 @@ empty_closed_locked (struct evictor *ev)
 
   for (ms = 1;; ms *= 2) {
     began = nanoseconds_now ();
-    left = empty_locked (ev);
+    left = empty_unlocks (ev);
     end = nanoseconds_now ();
     if (first_end == 0)
       first_end = end;
@@ -165,17 +165,17 @@ is_closed_locked (const struct evictor *ev)
 
 /* Empty the closed disk and release it.  Returns true if it is gone.  Whatever
  * comes in the meantime, a request or one more close, changes the number of
- * requests: then the disk is not empty.  Releases the lock.
+ * requests: then the disk is not empty.
  */
 static bool
-close_locked (struct evictor *ev)
+close_unlocks (struct evictor *ev)
 {
   const uint64_t closed_at = ev->closed_at;
 
-  empty_closed_locked (ev);
+  empty_closed_unlocks (ev);
   while (ev->requests == closed_at && must_retry_locked (ev)) {
-    retry_locked (ev);
-    empty_closed_locked (ev);
+    retry_unlocks (ev);
+    empty_closed_unlocks (ev);
   }
   if (ev->requests != closed_at)
     return false;
@@ -194,10 +194,10 @@ close_locked (struct evictor *ev)
 
 /* Wait until there may be a step to take, or for one tick.  After a tick the
  * disk's share of memory may have changed, because it depends on the number of
- * busy disks.  Releases the lock.
+ * busy disks.
  */
 static void
-wait_locked (struct evictor *ev)
+wait_unlocks (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
 
@@ -225,16 +225,16 @@ run (void *arg)
     ev->wake_pending = false;
     if (file_debug_check)
       evictor_check_locked (ev);
-    if (step_locked (ev))
+    if (step_unlocks (ev))
       continue;
     if (is_closed_locked (ev)) {
-      if (close_locked (ev))
+      if (close_unlocks (ev))
         return NULL;
     }
     else if (ev->quiet_ticks >= ev->empty_at)
-      rests = empty_idle_locked (ev) && !ev->wake_pending;
+      rests = empty_idle_unlocks (ev) && !ev->wake_pending;
     else
-      wait_locked (ev);
+      wait_unlocks (ev);
   }
   ev->runs = false;
   evictor_unlock (ev);

@@ -70,12 +70,10 @@ count_runs (struct window *w, const struct piece *p)
   w->bytes += p->bytes;
 }
 
-/* Log the oldest window if -D file.evict=1 asks for it.  Releases the lock
- * while it logs.
- */
+/* Log the oldest window if -D file.evict=1 asks for it. */
 static void
-report_window_locked (struct evictor *ev, const char *what,
-                      const struct window *w)
+report_window_unlocks (struct evictor *ev, const char *what,
+                       const struct window *w)
 {
   const uint64_t number = ev->map.head + 1;
 
@@ -206,7 +204,7 @@ unstarted_locked (const struct evictor *ev)
  * pieces anyway, and errors of the start are not taken for lost data.
  */
 bool
-writeback_start_locked (struct evictor *ev)
+writeback_start_unlocks (struct evictor *ev)
 {
   const bool by_range = ev->config.pages->by_range;
   const unsigned nr = unstarted_locked (ev);
@@ -259,7 +257,7 @@ return_credit_locked (struct evictor *ev, struct window *w, uint64_t bytes)
 
 /* Wait for the next piece of the oldest window. */
 static void
-wait_for_piece_locked (struct evictor *ev, unsigned nr)
+wait_for_piece_unlocks (struct evictor *ev, unsigned nr)
 {
   struct window *w = &ev->map.window[nr];
   uint64_t landed;
@@ -304,10 +302,10 @@ is_clean (const struct evictor *ev, errors_mark since)
  * 6.18).  A sync that fails serves its own window only: it may report an old
  * error, and have left pages unwritten (nfs_file_fsync and fuse_fsync return at
  * the first error).  Returns true if the file was clean, and the kernel had no
- * error to report.  Releases the lock.
+ * error to report.
  */
 static bool
-sync_windows_locked (struct evictor *ev, struct window *oldest)
+sync_windows_unlocks (struct evictor *ev, struct window *oldest)
 {
   const errors_mark since = oldest->since;
   uint64_t n, end = ev->map.head;
@@ -348,12 +346,12 @@ sync_windows_locked (struct evictor *ev, struct window *oldest)
  * dropped with what was read.
  */
 static void
-keep_window_locked (struct evictor *ev, unsigned nr)
+keep_window_unlocks (struct evictor *ev, unsigned nr)
 {
   struct window *w = &ev->map.window[nr];
   unsigned i;
 
-  report_window_locked (ev, "kept", w);
+  report_window_unlocks (ev, "kept", w);
   ev->retried = 0;
   for (i = w->dropped.cell; i < w->nr_cells; i++) {
     struct cell *c = w->cells[i];
@@ -389,10 +387,10 @@ free_window_locked (struct evictor *ev, struct window *w)
  * error, there is none.  After a report, and without a witness, ask the disk's
  * description as well, and wait for the calls in progress: whichever call used
  * the report up has recorded it then.  Those calls have little left to do after
- * a sync.  Releases the lock.
+ * a sync.
  */
 static void
-settle_locked (struct evictor *ev)
+settle_unlocks (struct evictor *ev)
 {
   const bool by_range = ev->config.pages->by_range;
   const int witness = ev->witness;
@@ -409,10 +407,10 @@ settle_locked (struct evictor *ev)
 }
 
 /* Wait for the next piece of the oldest window, or where ranges cannot be
- * waited for, for all of it, and drop what is on the disk.  Releases the lock.
+ * waited for, for all of it, and drop what is on the disk.
  */
 static void
-wait_and_drop_locked (struct evictor *ev, unsigned nr)
+wait_and_drop_unlocks (struct evictor *ev, unsigned nr)
 {
   struct window *w = &ev->map.window[nr];
   const uint64_t begin = counters_now (ev->config.counters);
@@ -421,22 +419,22 @@ wait_and_drop_locked (struct evictor *ev, unsigned nr)
   lock_assert (&ev->lock);
   if (w->waited.cell < w->nr_cells) {
     if (ev->config.pages->by_range)
-      wait_for_piece_locked (ev, nr);
+      wait_for_piece_unlocks (ev, nr);
     else
-      clean = sync_windows_locked (ev, w);
+      clean = sync_windows_unlocks (ev, w);
     counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
   }
   if (clean)
     w->since = errors_now (ev->config.errors);
   else if (w->since == errors_now (ev->config.errors) &&
            w->dropped.cell < w->waited.cell)
-    settle_locked (ev);
+    settle_unlocks (ev);
   if (w->since == errors_now (ev->config.errors))
-    drop_written_locked (ev, nr);
+    drop_written_unlocks (ev, nr);
 }
 
 bool
-writeback_finish_locked (struct evictor *ev)
+writeback_finish_unlocks (struct evictor *ev)
 {
   const unsigned nr = window_nr (&ev->map, ev->map.head);
   struct window *w = &ev->map.window[nr];
@@ -445,14 +443,14 @@ writeback_finish_locked (struct evictor *ev)
   if (ev->map.head == ev->map.fill || w->pins > 0)
     return false;
   if (!retry_has_given_up_locked (ev)) {
-    wait_and_drop_locked (ev, nr);
+    wait_and_drop_unlocks (ev, nr);
     if (w->waited.cell < w->nr_cells)
       return true;
   }
   if (w->dropped.cell < w->nr_cells)
-    keep_window_locked (ev, nr);
+    keep_window_unlocks (ev, nr);
   else
-    report_window_locked (ev, "evicted", w);
+    report_window_unlocks (ev, "evicted", w);
   free_window_locked (ev, w);
   return true;
 }

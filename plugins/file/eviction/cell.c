@@ -1,0 +1,223 @@
+/* The cells of a page map: found by number in a hash table, and in order in a
+ * treap.
+ *
+ * Copyright (C) 2026 The nbdkit-windowed-file authors
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+
+#include <config.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "page_map.h"
+
+/* As many as the cells that eight windows of random writes may have. */
+#define BUCKETS 4096
+
+void
+cells_free (struct page_map *m)
+{
+  struct cell *c;
+  unsigned i;
+
+  for (i = 0; m->buckets && i < BUCKETS; i++)
+    while ((c = LIST_FIRST (&m->buckets[i]))) {
+      LIST_REMOVE (c, same_bucket);
+      free (c);
+    }
+  free (m->buckets);
+}
+
+struct cell *
+cell_find (const struct page_map *m, uint64_t nr)
+{
+  struct cell *c;
+
+  if (m->buckets == NULL)
+    return NULL;
+  LIST_FOREACH (c, &m->buckets[nr % BUCKETS], same_bucket)
+    if (c->nr == nr)
+      break;
+  return c;
+}
+
+/* Free the table if there is no cell. */
+static void
+free_buckets (struct page_map *m)
+{
+  if (m->nr_cells > 0)
+    return;
+  free (m->buckets);
+  m->buckets = NULL;
+}
+
+/* The treap: a cell is above all cells of its subtree that have a smaller
+ * height.  The height is a hash of the number, so the tree is balanced whatever
+ * the order in which cells come and go.  No two numbers have the same.  A
+ * product alone would rise or fall over thousands of cells whose distance is a
+ * Fibonacci number, and the tree would be a list.
+ */
+static uint64_t
+height (const struct cell *c)
+{
+  uint64_t h = (c->nr + 1) * UINT64_C (0x9e3779b97f4a7c15);
+
+  h = (h ^ h >> 30) * UINT64_C (0xbf58476d1ce4e5b9);
+  h = (h ^ h >> 27) * UINT64_C (0x94d049bb133111eb);
+  return h ^ h >> 31;
+}
+
+/* Insert a cell in the place of the first lower one, whose subtree is split. */
+static void
+tree_insert (struct page_map *m, struct cell *c)
+{
+  struct cell **at = &m->root, *rest,
+              **side[2] = { &c->child[0], &c->child[1] };
+
+  while (*at && height (*at) > height (c))
+    at = &(*at)->child[c->nr > (*at)->nr];
+  rest = *at;
+  *at = c;
+  while (rest) {
+    const bool greater = rest->nr > c->nr;
+
+    *side[greater] = rest;
+    side[greater] = &rest->child[!greater];
+    rest = rest->child[!greater];
+  }
+  *side[0] = *side[1] = NULL;
+}
+
+/* Remove a cell, and merge its two subtrees. */
+static void
+tree_remove (struct page_map *m, struct cell *c)
+{
+  struct cell **at = &m->root, *side[2] = { c->child[0], c->child[1] };
+
+  while (*at != c)
+    at = &(*at)->child[c->nr > (*at)->nr];
+  while (side[0] && side[1]) {
+    const bool greater = height (side[1]) > height (side[0]);
+
+    *at = side[greater];
+    at = &(*at)->child[!greater];
+    side[greater] = *at;
+  }
+  *at = side[0] ? side[0] : side[1];
+}
+
+struct cell *
+cell_get (struct page_map *m, uint64_t nr)
+{
+  struct cell *c = cell_find (m, nr);
+
+  if (c == NULL) {
+    if (m->buckets == NULL)
+      m->buckets = calloc (BUCKETS, sizeof *m->buckets);
+    c = m->buckets ? calloc (1, sizeof *c) : NULL;
+    if (c == NULL) {
+      free_buckets (m);
+      return NULL;
+    }
+    c->nr = nr;
+    LIST_INSERT_HEAD (&m->buckets[nr % BUCKETS], c, same_bucket);
+    tree_insert (m, c);
+    m->nr_cells++;
+  }
+  c->refs++;
+  return c;
+}
+
+void
+cell_put (struct page_map *m, struct cell *c)
+{
+  if (--c->refs > 0 || c->dirty > 0 || c->failed > 0)
+    return;
+  LIST_REMOVE (c, same_bucket);
+  tree_remove (m, c);
+  free (c);
+  m->nr_cells--;
+  free_buckets (m);
+}
+
+uint64_t
+page_map_next (const struct page_map *m, uint64_t nr)
+{
+  const struct cell *c = m->root;
+  uint64_t next = UINT64_MAX;
+
+  while (c) {
+    const bool after = c->nr > nr;
+
+    if (after)
+      next = c->nr;
+    c = c->child[!after];
+  }
+  return next;
+}
+
+/* Skip pages in the state "none", by eight.  Returns "page" or one behind it.
+ */
+static inline unsigned
+skip_none (const struct cell *c, unsigned page)
+{
+  uint64_t eight;
+
+  for (; page % 8 == 0 && page < CELL_PAGES; page += 8) {
+    memcpy (&eight, c->page + page, sizeof eight);
+    if (eight)
+      break;
+  }
+  return page;
+}
+
+unsigned
+cell_run (const struct cell *c, unsigned *page, unsigned end, uint8_t mask,
+          uint8_t value, bool none)
+{
+#define MATCHES(i) ((c->page[i] & mask) == value || (none && c->page[i] == 0))
+  const bool any = none || value == 0;
+  unsigned i = any ? *page : skip_none (c, *page), first;
+
+  while (i < end && !MATCHES (i))
+    i = any ? i + 1 : skip_none (c, i + 1);
+  first = i;
+  while (i < end && MATCHES (i))
+    i = none ? skip_none (c, i + 1) : i + 1;
+  *page = first;
+  return first < end ? (i < end ? i : end) - first : 0;
+#undef MATCHES
+}
+
+void
+cell_list (struct page_map *m, struct cell *c, uint64_t offset, uint64_t length,
+           uint64_t now)
+{
+  const uint64_t end = offset + length - c->nr * cell_size (m);
+
+  if (c->listed)
+    TAILQ_REMOVE (&m->reads, c, reads);
+  else {
+    c->refs++;
+    c->read_end = c->read_bytes = 0;
+    m->nr_reads++;
+  }
+  TAILQ_INSERT_HEAD (&m->reads, c, reads);
+  c->listed = true;
+  c->read_at = now;
+  c->read_bytes += length;
+  m->read_bytes += length;
+  if (end > c->read_end)
+    c->read_end = end;
+}
+
+void
+cell_unlist (struct page_map *m, struct cell *c)
+{
+  TAILQ_REMOVE (&m->reads, c, reads);
+  c->listed = false;
+  m->nr_reads--;
+  m->read_bytes -= c->read_bytes;
+  cell_put (m, c);
+}
