@@ -387,7 +387,7 @@ promise_ticked (const struct lock *l, uint64_t since)
 /* ---- an idle disk ---- */
 
 /* Whether a page may stay: it has failed, now or in an earlier life, or is
- * another process's.
+ * another process's, or that process has written it and the disk is slow.
  */
 static bool
 may_stay (const struct file *f, const struct disk *d, uint32_t p)
@@ -397,6 +397,7 @@ may_stay (const struct file *f, const struct disk *d, uint32_t p)
   if (d)
     c = cell_find (&d->evictor->map, p / CELL_PAGES);
   return (c && c->page[p % CELL_PAGES] & FAILED) || bit (&f->others, p) ||
+         (P.writer && bit (&f->writeback, p)) ||
          (P.preserve && bit (&f->spared, p)) || bit (&f->old, p) ||
          (bit (&f->failed, p) && writes[f->page[p].memory[0]].life != f->life);
 }

@@ -20,17 +20,23 @@ NBDKIT_DLL_PUBLIC int file_debug_evict;
 
 /* ---- from beginning to end ---- */
 
+/* Windows beside those that have all the credit: one is being dropped, one is
+ * filled, and a sealed one may have little.  So writers wait for credit, which
+ * returns in small amounts, and not for a window, which returns at once what it
+ * has.
+ */
+#define SPARE_WINDOWS 3
+
 struct evictor *
 evictor_new (const struct evictor_config *config)
 {
   struct evictor *ev = calloc (1, sizeof *ev);
   unsigned windows = config->windows;
 
-  if (windows >= MOST_WINDOWS)
-    windows = MOST_WINDOWS - 1;
-  /* One more, which is being dropped and has no credit. */
+  if (windows > MOST_WINDOWS - SPARE_WINDOWS)
+    windows = MOST_WINDOWS - SPARE_WINDOWS;
   if (ev == NULL ||
-      !page_map_init (&ev->map, config->pages->unit, windows + 1)) {
+      !page_map_init (&ev->map, config->pages->unit, windows + SPARE_WINDOWS)) {
     nbdkit_error ("%s: no memory for eviction: %m", config->name);
     free (ev);
     return NULL;
@@ -325,7 +331,8 @@ uint64_t
 evictor_window_size (const struct evictor *ev)
 {
   const uint64_t even = throttle_credit (&ev->throttle) /
-                        (ev->map.nr_windows - 1) / LEAST_WINDOW * LEAST_WINDOW;
+                        (ev->map.nr_windows - SPARE_WINDOWS) / LEAST_WINDOW *
+                        LEAST_WINDOW;
 
   return even > LEAST_WINDOW ? even : LEAST_WINDOW;
 }

@@ -37,7 +37,7 @@
 #include <sys/queue.h>
 
 #define CELL_PAGES 512
-#define MOST_WINDOWS 33
+#define MOST_WINDOWS 35
 
 /* A window is sealed when it has pages in this many cells: with random writes
  * of a page each, that is the default window size.
