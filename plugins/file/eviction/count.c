@@ -112,22 +112,22 @@ count_due_unlocks (struct evictor *ev)
   int64_t resident = -1, excess;
 
   lock_assert (&ev->lock);
-  if (ev->config.preserve || ev->to_count > 0 || began < ev->count_at ||
-      ev->sweep_at != UINT64_MAX)
+  if (ev->config.preserve || ev->count.after > 0 ||
+      began < ev->count.not_before || ev->sweep_at != UINT64_MAX)
     return false;
   if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
     resident = count_unlocks (ev);
-  ev->to_count = resident == -1 ? throttle_share (&ev->throttle)
-                                : BYTES_PER_COUNT;
-  ev->count_at = nanoseconds_now () +
-                 COUNT_FRACTION * (nanoseconds_now () - began);
+  ev->count.after = resident == -1 ? throttle_share (&ev->throttle)
+                                   : BYTES_PER_COUNT;
+  ev->count.not_before = nanoseconds_now () +
+                         COUNT_FRACTION * (nanoseconds_now () - began);
   excess = resident - (int64_t) allowance_locked (ev);
-  if (ev->swept) /* other processes map or use what has stayed */
-    ev->stay = excess > 0 ? excess : 0;
-  else if (++ev->counts % COUNTS_PER_TRY == 0)
-    ev->stay = 0;
-  ev->swept = false;
-  if (resident >= 0 && excess <= (int64_t) ev->stay)
+  if (ev->count.after_sweep) /* other processes map or use what has stayed */
+    ev->count.tolerated = excess > 0 ? excess : 0;
+  else if (++ev->count.nr % COUNTS_PER_TRY == 0)
+    ev->count.tolerated = 0;
+  ev->count.after_sweep = false;
+  if (resident >= 0 && excess <= (int64_t) ev->count.tolerated)
     return true;
   drop_sweep_begins_locked (ev);
   if (file_debug_evict) {

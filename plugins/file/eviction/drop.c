@@ -106,7 +106,7 @@ drop_ranges_unlocks (struct evictor *ev, struct drop *d)
  * idle.  A slow drop costs one more call, to count what stays.
  */
 #define SLOW_NS 20000
-#define MOST_SKIPS 15
+#define LONGEST_PAUSE 15
 
 /* Drop the ranges, unless that is likely to have no effect and "all" is false.
  * With preserve all drops are made, as there is no sweep.
@@ -124,8 +124,8 @@ try_ranges_unlocks (struct evictor *ev, struct drop *d, bool all)
     drop_ranges_unlocks (ev, d);
     return;
   }
-  if (ev->to_skip > 0) {
-    ev->to_skip--;
+  if (ev->pause.left > 0) {
+    ev->pause.left--;
     return;
   }
   drop_ranges_unlocks (ev, d);
@@ -135,8 +135,11 @@ try_ranges_unlocks (struct evictor *ev, struct drop *d, bool all)
                             first->length) > (int64_t) first->length / 2;
     lock_take (&ev->lock);
   }
-  ev->skip = stay ? (ev->skip < MOST_SKIPS ? 2 * ev->skip + 1 : MOST_SKIPS) : 0;
-  ev->to_skip = ev->skip;
+  if (!stay)
+    ev->pause.length = 0;
+  else if (ev->pause.length < LONGEST_PAUSE)
+    ev->pause.length = 2 * ev->pause.length + 1;
+  ev->pause.left = ev->pause.length;
 }
 
 /* Whether other processes may have pages of a cell that are not known. */
@@ -416,9 +419,9 @@ drop_sweep_unlocks (struct evictor *ev, bool all)
   drop_ranges_unlocks (ev, &d);
   ev->sweep_at = at < ev->high ? at : UINT64_MAX;
   if (ev->sweep_at == UINT64_MAX) {
-    ev->swept = true;
+    ev->count.after_sweep = true;
     if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
-      ev->to_count = 0;
+      ev->count.after = 0;
   }
   if (nanoseconds_now () - begin >= QUICK_NS)
     ev->sweep_most = PIECE;

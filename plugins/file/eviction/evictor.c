@@ -134,7 +134,7 @@ evictor_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
     ev->low = offset / cell * cell;
   if (end > ev->high)
     ev->high = end;
-  ev->to_count -= length < ev->to_count ? length : ev->to_count;
+  ev->count.after -= length < ev->count.after ? length : ev->count.after;
 }
 
 /* ---- other processes' pages ---- */
@@ -257,7 +257,7 @@ evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
   thread_use_locked (ev);
   evictor_touch_locked (ev, offset, length, 0);
   if (count_soon)
-    ev->to_count = 0;
+    ev->count.after = 0;
   evictor_wake_locked (ev);
   evictor_unlock (ev);
 }

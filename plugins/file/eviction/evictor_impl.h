@@ -52,15 +52,19 @@ struct evictor {
    * emptied: [low, high).  Nothing else is counted or swept.
    */
   _Atomic uint64_t low, high;
-  uint64_t sweep_at;      /* offset of the sweep in progress, or UINT64_MAX */
-  uint64_t sweep_most;    /* bytes of its next piece */
-  uint64_t to_count;      /* bytes of requests until the pages are counted */
-  uint64_t count_at;      /* not before this time, in ns */
-  uint64_t stay;          /* bytes over the allowance that a sweep has left */
-  unsigned counts;        /* of resident pages; wraps */
-  bool swept;             /* since the last count */
-  unsigned skip, to_skip; /* drops to leave out after one without effect; the
-                           * rest of them */
+  uint64_t sweep_at;   /* offset of the sweep in progress, or UINT64_MAX */
+  uint64_t sweep_most; /* bytes of its next piece */
+
+  struct {               /* of the resident pages, see count.c: */
+    uint64_t after;      /* bytes of requests until the next count */
+    uint64_t not_before; /* time of the next one, in ns */
+    uint64_t tolerated;  /* bytes over the allowance that a sweep has left */
+    unsigned nr;         /* wraps */
+    bool after_sweep;    /* there was no count since the last sweep */
+  } count;
+  struct { /* drops that are left out after one without effect, see drop.c */
+    unsigned length, left;
+  } pause;
 
   /* Connections that have read in this second, and in the one before. */
   uint64_t second;
