@@ -160,9 +160,8 @@ write_fully (struct connection *c, const char *buf, uint32_t count,
   return done;
 }
 
-/* The descriptor that a call syncs which has no description of its own. */
-static int
-shared_fd (const struct connection *c)
+int
+connection_shared_fd (const struct connection *c)
 {
   return c->disk->errors.per_handle ? c->file.fd : c->disk->fd;
 }
@@ -185,7 +184,7 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   err = done < count ? errno : 0;
   /* Without memory to record it, the write itself reports its error. */
   if (!recorded && err == 0)
-    err = errors_sync_fua (errors, shared_fd (c), false, begun);
+    err = errors_sync_fua (errors, connection_shared_fd (c), false, begun);
   if (ev)
     evictor_write_ends (ev, &w, done);
   if (err == 0)
@@ -233,8 +232,8 @@ connection_change_ends (struct connection *c, struct change *change, int r)
 
   if (change->fua && r == 0) {
     err = errors_sync_fua (&c->disk->errors,
-                           alone ? change->fua_fd : shared_fd (c), alone,
-                           change->begun);
+                           alone ? change->fua_fd : connection_shared_fd (c),
+                           alone, change->begun);
     errno = err;
     if (err) {
       nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "

@@ -150,28 +150,43 @@ may_have_folio (const struct disk *d, uint64_t at)
 {
   const uint64_t unit = d->pages.unit;
 
-  return at >= unit && (d->pages.counts != COUNTS_BY_CACHESTAT ||
-                        (pagecache_count (&d->pages, d->fd, at - unit, unit) &&
-                         pagecache_count (&d->pages, d->fd, at, unit)));
+  return at >= unit && pagecache_count (&d->pages, d->fd, at - unit, unit) &&
+         pagecache_count (&d->pages, d->fd, at, unit);
+}
+
+/* Write back the pages of a zero and those beside it.  Returns true if they are
+ * on the disk: no error was ever recorded.
+ */
+static bool
+is_written (const struct connection *c, const struct evictor_zero *z)
+{
+  struct disk *d = c->disk;
+  struct errors_call call;
+  int err;
+
+  if (errors_now (&d->errors))
+    return false;
+  if (!d->pages.by_range)
+    return errors_sync_fua (&d->errors, connection_shared_fd (c), false, 0) ==
+           0;
+  errors_call_begins (&d->errors, &call);
+  err = pagecache_wait (&d->pages, d->fd, z->offset, z->length);
+  err = err ? err : pagecache_error (d->fd);
+  errors_call_ends (&d->errors, &call, err);
+  errors_settle (&d->errors);
+  return errors_now (&d->errors) == 0;
 }
 
 enum result { DONE, NOT_DONE, FAILED };
 
-/* Zero or trim whole pages without writing.  NOT_DONE: no method works here.
- * FAILED: with nbdkit_error called and errno set.
- */
 static enum result
-use_methods (struct connection *c, const struct request *rq, uint64_t offset,
+try_methods (struct connection *c, const struct request *rq, uint64_t offset,
              uint64_t count)
 {
   struct disk *d = c->disk;
   const errors_mark begun = errors_now (&d->errors);
   size_t i;
 
-  if (begun && d->evictor &&
-      evictor_has_newer_beside (d->evictor, offset, count) &&
-      (may_have_folio (d, offset) || may_have_folio (d, offset + count)))
-    return NOT_DONE;
   for (i = 0; i < NR_METHODS; i++) {
     const char *name = methods[i].name;
     int err;
@@ -200,6 +215,28 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
     }
   }
   return NOT_DONE;
+}
+
+/* Zero or trim whole pages without writing.  NOT_DONE: no method works here, or
+ * it might drop the only copy of data.  FAILED: with nbdkit_error called and
+ * errno set.
+ */
+static enum result
+use_methods (struct connection *c, const struct request *rq, uint64_t offset,
+             uint64_t count)
+{
+  struct disk *d = c->disk;
+  enum result r = NOT_DONE;
+  struct evictor_zero z;
+
+  if (d->evictor == NULL)
+    return try_methods (c, rq, offset, count);
+  if (!evictor_zero_begins (d->evictor, &z, offset, count) ||
+      !(may_have_folio (d, offset) || may_have_folio (d, offset + count)) ||
+      is_written (c, &z))
+    r = try_methods (c, rq, offset, count);
+  evictor_zero_ends (d->evictor, &z);
+  return r;
 }
 
 /* ---- a request ---- */

@@ -319,7 +319,8 @@ note_busy (const struct disk *d)
   if (busy[d->file->nr].now_)
     busy[d->file->nr].at = now;
   busy[d->file->nr].now_ = pins > 0 || ev->throttle.writers > 0 ||
-                           !LIST_EMPTY (&ev->drops);
+                           !LIST_EMPTY (&ev->drops) ||
+                           !LIST_EMPTY (&ev->zeroes);
 }
 
 static void

@@ -374,27 +374,41 @@ connection_flush (struct connection *c)
 
 /* ---- zero.c ---- */
 
-/* no_old_pages and may_have_folio */
 static bool
 may_have_folio (const struct disk *d, uint64_t at)
 {
-  return at >= PAGE && (d->pages.counts != COUNTS_BY_CACHESTAT ||
-                        (pagecache_count (&d->pages, d->fd, at - PAGE, PAGE) &&
-                         pagecache_count (&d->pages, d->fd, at, PAGE)));
+  return at >= PAGE && pagecache_count (&d->pages, d->fd, at - PAGE, PAGE) &&
+         pagecache_count (&d->pages, d->fd, at, PAGE);
 }
 
-/* Returns false if zeroes must be written. */
 static bool
-punch (struct connection *c, struct change *change, uint64_t offset,
-       uint64_t length, int *err)
+is_written (const struct connection *c, const struct evictor_zero *z)
+{
+  struct disk *d = c->disk;
+  struct errors_call call;
+  int err;
+
+  if (errors_now (&d->errors))
+    return false;
+  if (!d->pages.by_range)
+    return errors_sync_fua (&d->errors, shared_fd (c), false, 0) == 0;
+  errors_call_begins (&d->errors, &call);
+  err = pagecache_wait (&d->pages, d->fd, z->offset, z->length);
+  err = err ? err : pagecache_error (d->fd);
+  errors_call_ends (&d->errors, &call, err);
+  errors_settle (&d->errors);
+  return errors_now (&d->errors) == 0;
+}
+
+/* try_methods */
+static void
+try_punch (struct connection *c, struct change *change, uint64_t offset,
+           uint64_t length, int *err)
 {
   struct disk *d = c->disk;
   const errors_mark begun = errors_now (&d->errors);
   uint32_t version;
 
-  if (begun && evictor_has_newer_beside (d->evictor, offset, length) &&
-      (may_have_folio (d, offset) || may_have_folio (d, offset + length)))
-    return false;
   *err = file_punch (c->fd, offset, length, c->number, &version);
   if (*err == 0) {
     add_part (change, offset, length, version);
@@ -402,7 +416,24 @@ punch (struct connection *c, struct change *change, uint64_t offset,
   }
   else
     promise_refused (version);
-  return true;
+}
+
+/* use_methods.  Returns false if zeroes must be written. */
+static bool
+punch (struct connection *c, struct change *change, uint64_t offset,
+       uint64_t length, int *err)
+{
+  struct disk *d = c->disk;
+  struct evictor_zero z;
+  const bool may = !evictor_zero_begins (d->evictor, &z, offset, length) ||
+                   !(may_have_folio (d, offset) ||
+                     may_have_folio (d, offset + length)) ||
+                   is_written (c, &z);
+
+  if (may)
+    try_punch (c, change, offset, length, err);
+  evictor_zero_ends (d->evictor, &z);
+  return may;
 }
 
 int

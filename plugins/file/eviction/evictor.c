@@ -299,19 +299,6 @@ has_newer_locked (const struct evictor *ev, uint64_t offset, uint64_t length)
 }
 
 bool
-evictor_has_newer_beside (struct evictor *ev, uint64_t offset, uint64_t length)
-{
-  const uint64_t cell = cell_size (&ev->map), end = offset + length;
-  bool has;
-
-  lock_take (&ev->lock);
-  has = has_newer_locked (ev, offset - offset % cell, offset % cell) ||
-        has_newer_locked (ev, end, (cell - end % cell) % cell);
-  evictor_unlock (ev);
-  return has;
-}
-
-bool
 evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   const struct cell *c;
@@ -463,6 +450,33 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
     throttle_leave (&ev->throttle, w->credit);
   if (throttle_is_short (&ev->throttle) || sealed)
     evictor_wake_locked (ev);
+  evictor_unlock (ev);
+}
+
+bool
+evictor_zero_begins (struct evictor *ev, struct evictor_zero *z,
+                     uint64_t offset, uint64_t length)
+{
+  const uint64_t cell = cell_size (&ev->map), end = offset + length;
+  const uint64_t before = offset % cell, behind = (cell - end % cell) % cell;
+  bool has_newer;
+
+  *z = (struct evictor_zero){ .offset = offset - before,
+                              .length = before + length + behind };
+  lock_take (&ev->lock);
+  LIST_INSERT_HEAD (&ev->zeroes, z, next);
+  has_newer = has_newer_locked (ev, z->offset, before) ||
+              has_newer_locked (ev, end, behind);
+  evictor_unlock (ev);
+  return has_newer;
+}
+
+void
+evictor_zero_ends (struct evictor *ev, struct evictor_zero *z)
+{
+  lock_take (&ev->lock);
+  LIST_REMOVE (z, next);
+  cond_broadcast (&ev->changed);
   evictor_unlock (ev);
 }
 

@@ -18,6 +18,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "counters.h"
 #include "errors.h"
@@ -52,6 +53,12 @@ struct evictor_write {
   unsigned window;   /* its number: it is pinned */
   uint64_t credit;   /* bytes of its write slot */
   errors_mark begun; /* from before the write */
+};
+
+/* A zero or trim in progress.  Belongs to the request's thread. */
+struct evictor_zero {
+  LIST_ENTRY (evictor_zero) next;
+  uint64_t offset, length; /* whole cells: the range and what is beside it */
 };
 
 /* Create the evictor of a disk.  What the configuration points to outlives it.
@@ -122,12 +129,6 @@ void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
  */
 bool evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t *length);
 
-/* Return true if pages beside the range, in a cell of its first or last page,
- * may be newer than the disk.
- */
-bool evictor_has_newer_beside (struct evictor *ev, uint64_t offset,
-                               uint64_t length);
-
 /* Return true if pages of the range may be newer than the disk, or were
  * recently read or prefetched and may still be resident.
  */
@@ -152,6 +153,16 @@ bool evictor_write_begins (struct evictor *ev, struct evictor_write *w,
  */
 void evictor_write_ends (struct evictor *ev, struct evictor_write *w,
                          uint64_t done);
+
+/* Call before a request changes [offset, offset+length) on the disk itself.
+ * The kernel may drop pages beside the range, in the cells of its first and
+ * last page.  So no request begins to write to these cells until
+ * evictor_zero_ends.  Returns true if pages beside the range may be newer than
+ * the disk.  length > 0.
+ */
+bool evictor_zero_begins (struct evictor *ev, struct evictor_zero *z,
+                          uint64_t offset, uint64_t length);
+void evictor_zero_ends (struct evictor *ev, struct evictor_zero *z);
 
 /* A request has changed [offset, offset+length) on the disk itself.  Pages that
  * had failed there may be dropped again, unless an error was recorded since the

@@ -45,8 +45,9 @@ struct evictor {
   bool gave_up;          /* see retry_has_given_up_locked */
 
   LIST_HEAD (drops, drop) drops; /* in progress */
-  struct cond changed;           /* a drop or a look has ended */
-  unsigned unmapped;             /* writes in progress that had no memory */
+  LIST_HEAD (zeroes, evictor_zero) zeroes;
+  struct cond changed; /* a drop, a zero or a look has ended */
+  unsigned unmapped;   /* writes in progress that had no memory */
 
   /* What requests and their readahead may have brought in since the disk was
    * emptied: [low, high).  Nothing else is counted or swept.
@@ -169,7 +170,7 @@ bool retry_has_given_up_locked (struct evictor *ev);
 
 /* ---- drop.c ---- */
 
-/* Whether pages of the range are being dropped. */
+/* Whether pages of the range are being dropped, also by a zero. */
 bool drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
                                  uint64_t length);
 
