@@ -316,6 +316,8 @@ make_dirty (struct file *f, uint32_t p)
   bit_set (&f->dirty, p, true);
   bit_set (&f->failed, p, false);
   bit_set (&f->changed, p, true);
+  if (!is_other_process ())
+    bit_set (&f->old, p, false);
 }
 
 /* filemap_read, page_cache_ra_order.  With POSIX_FADV_RANDOM

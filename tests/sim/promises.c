@@ -417,6 +417,11 @@ promise_empty (struct file *f, const char *when)
   /* Without a thread nobody drops what is written, until the next request. */
   if (P.no_thread_one_in)
     return;
+  /* Where pages cannot be counted, the emptying does not wait until another
+   * process's writes are on the disk.
+   */
+  if (P.no_counts == 2 && P.writer)
+    return;
   /* On NFS another process's write stays until it is committed. */
   if (P.fs == NFS && (gave_up[f->nr] || P.writer))
     return;
@@ -451,18 +456,23 @@ promise_empty (struct file *f, const char *when)
 }
 
 void
+promise_life_ends (struct file *f)
+{
+  uint32_t p;
+
+  for (p = 0; (p = bits_next (&f->resident, p, P.pages)) < P.pages; p++) {
+    bit_set (&f->old, p, true);
+    bit_set (&f->spared, p, true);
+  }
+}
+
+void
 promise_idle (struct disk *d, const char *when)
 {
   const struct evictor *ev = d->evictor;
   const struct throttle *t = &ev->throttle;
   struct file *f = d->file;
-  uint32_t p;
 
-  /* What this life keeps, and a later one does not know. */
-  for (p = 0;
-       ev->map.failed && (p = bits_next (&f->resident, p, P.pages)) < P.pages;
-       p++)
-    bit_set (&f->old, p, bit (&f->old, p) || may_stay (f, d, p));
   queue[f->nr].nr = 0;
   if (t->writers || t->writing || !STAILQ_EMPTY (&t->waiting))
     fault ("write slots are in use %s", when);

@@ -44,8 +44,10 @@ static bool
 unregister_locked (struct disk *d)
 {
   d->kept = errors_unreported (&d->errors) != 0;
-  if (!d->kept)
+  if (!d->kept) {
+    promise_life_ends (d->file);
     d->file->disk = NULL;
+  }
   wake_event (&disk_closed);
   return !d->kept;
 }

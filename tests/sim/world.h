@@ -254,8 +254,8 @@ struct file {
    */
   struct bits resident, dirty, writeback, failed, mapped, volatile_, changed;
   /* Pages that another process has brought in, and had brought in before the
-   * server used the file; all that were ever one of these; and failed pages
-   * that an earlier life of the server has left.
+   * server used the file; all that were ever one of these; and pages that an
+   * earlier life of the server has left.
    */
   struct bits others, kept, spared, old;
   uint32_t nr_resident, nr_writeback, most_resident, most_writeback;
@@ -351,6 +351,11 @@ void promise_refused (uint32_t version);
 
 /* The server opens the disk of a file: file.life begins. */
 void promise_life (struct file *f);
+
+/* It closes the disk.  The next life does not drop what this one has left, and
+ * with preserve takes it for another process's.
+ */
+void promise_life_ends (struct file *f);
 
 /* A flush, and the writes that it covers. */
 struct covered;
