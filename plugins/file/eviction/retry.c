@@ -131,7 +131,6 @@ forget_failure_locked (struct evictor *ev, const struct extent *e)
   if (c && ev->config.preserve)
     cell_list (&ev->map, c, e->offset, 0, 0);
   page_map_replaced (&ev->map, e->offset, e->length);
-  evictor_touch_locked (ev, e->offset, e->length, 0);
 }
 
 void

@@ -89,7 +89,10 @@ empty_unlocks (struct evictor *ev)
   while (ev->requests == requests && drop_sweep_unlocks (ev, true))
     ;
   left = count_left_unlocks (ev);
-  if (left == 0 && ev->requests == requests) {
+  /* The kernel may have taken failed pages, which count as resident: then some
+   * other pages may have stayed.
+   */
+  if (left == 0 && ev->map.failed == 0 && ev->requests == requests) {
     ev->low = UINT64_MAX;
     ev->high = 0;
   }
