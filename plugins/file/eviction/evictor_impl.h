@@ -138,6 +138,12 @@ int thread_use_locked (struct evictor *ev);
  */
 bool writeback_start_unlocks (struct evictor *ev);
 
+/* After an error, start the writeback of dirty pages in no window: pages that
+ * were given up, or of a write without memory.  A drop of such a page starts
+ * it, too, but returns no error, and that may be the only report of a loss.
+ */
+void writeback_start_rest_unlocks (struct evictor *ev);
+
 /* Wait for the next piece of the oldest window, and drop the cells that are on
  * the disk.  Returns false if there is no sealed window, or requests write to
  * the oldest.

@@ -22,11 +22,11 @@
  * writeback, but at most for a second: the disk may not answer.  The kernel
  * starts no page that is under writeback already, so each look starts again.
  * Without cachestat, direct reads wait.  Returns true if no page of the ranges
- * is known to have to be written any more.
+ * is known to have to be written any more.  Sets *err if the start fails.
  */
 static bool
 write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
-               size_t nr)
+               size_t nr, int *err)
 {
   const uint64_t until = nanoseconds_now () + UINT64_C (1000000000);
   size_t i;
@@ -36,7 +36,8 @@ write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
       kernel_write_range (fd, ranges[i].offset, ranges[i].length);
     return false;
   }
-  if (pagecache_start (fd, 0, 0) != 0)
+  *err = pagecache_start (fd, 0, 0);
+  if (*err)
     return false;
   for (i = 0; i < nr; i++)
     while (!pagecache_is_written (pc, fd, ranges[i].offset, ranges[i].length)) {
@@ -83,11 +84,13 @@ write_and_wait (const struct evictor *ev, int fd, const struct extent *ranges,
   err = kernel_write_all (fd);
   written = err == 0 || err == EIO || err == ENOSPC || err == EDQUOT ||
             err == EUCLEAN;
-  errors_call_ends (ev->config.errors, &call, written ? err : 0);
-  if (written)
-    return all && err == 0;
-  /* A block device, a sandbox, or no memory. */
-  return write_quietly (pc, fd, ranges, nr) && all;
+  if (!written) { /* a block device, a sandbox, or no memory */
+    err = 0;
+    all = write_quietly (pc, fd, ranges, nr, &err) && all;
+  }
+  errors_call_ends (ev->config.errors, &call,
+                    written || pc->by_range ? err : 0);
+  return all && err == 0;
 }
 
 /* Write the ranges once more.  Returns true if all are known to be on the disk.
@@ -185,9 +188,28 @@ retry_has_given_up_locked (struct evictor *ev)
   return ev->gave_up;
 }
 
+/* Start the writeback of pages that are still dirty, because the drop of a
+ * dirty page starts it and returns no error, which may be the only report of a
+ * loss (ext4 without blocks).  Returns 0 or an errno value.
+ */
+static int
+start_all (const struct evictor *ev, const struct extent *ranges, size_t nr)
+{
+  int err = 0, r;
+  size_t i;
+
+  for (i = 0; i < nr && ev->config.pages->by_range; i++) {
+    r = pagecache_start (ev->config.fd, ranges[i].offset, ranges[i].length);
+    err = r ? r : err;
+  }
+  return err;
+}
+
 bool
 retry_give_up_unlocks (struct evictor *ev)
 {
+  struct errors_call call;
+  int err;
   struct extent ranges[MOST_GIVEN_UP];
   struct cell *cells[MOST_GIVEN_UP];
   const bool again = retry_has_given_up_locked (ev);
@@ -206,6 +228,8 @@ retry_give_up_unlocks (struct evictor *ev)
                   "cannot write once more is lost",
                   ev->config.name, throttle_share (&ev->throttle) / 2);
   write_once_more (ev, ranges, nr, true);
+  errors_call_begins (ev->config.errors, &call);
+  err = start_all (ev, ranges, nr);
   lock_take (&ev->lock);
   for (i = 0; i < nr; i++)
     forget_failure_locked (ev, &ranges[i]);
@@ -213,5 +237,6 @@ retry_give_up_unlocks (struct evictor *ev)
     drop_rest_unlocks (ev, &ranges[i]);
     cell_put (&ev->map, cells[i]);
   }
+  errors_call_ends (ev->config.errors, &call, err);
   return true;
 }

@@ -83,6 +83,7 @@ empty_unlocks (struct evictor *ev)
   while ((writeback_start_unlocks (ev) || writeback_finish_unlocks (ev) ||
           retry_give_up_unlocks (ev)) &&
          ev->requests == requests);
+  writeback_start_rest_unlocks (ev);
   for (reads = ev->map.nr_reads; reads > 0 && ev->requests == requests; reads--)
     drop_reads_unlocks (ev, true);
   drop_sweep_begins_locked (ev);

@@ -244,6 +244,20 @@ writeback_start_unlocks (struct evictor *ev)
   return true;
 }
 
+void
+writeback_start_rest_unlocks (struct evictor *ev)
+{
+  const struct extent e = { ev->low, ev->high - ev->low };
+
+  lock_assert (&ev->lock);
+  if (!ev->config.pages->by_range || ev->low >= ev->high ||
+      errors_now (ev->config.errors) == 0)
+    return;
+  evictor_unlock (ev);
+  call_for_each (ev, &e, 1, start_range);
+  lock_take (&ev->lock);
+}
+
 /* ---- waiting ---- */
 
 static void
