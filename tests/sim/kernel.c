@@ -975,7 +975,10 @@ file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
       struct page *page = &f->page[p];
 
       page->disk[0] = page->disk[1] = *version;
-      bit_set (&f->volatile_, p, true);
+      /* nfsd4_vfs_fallocate commits, and no page waits for that. */
+      if (P.fs == NFS)
+        memcpy (page->durable, page->disk, sizeof page->durable);
+      bit_set (&f->volatile_, p, P.fs != NFS);
       bit_set (&f->changed, p, true);
     }
   }

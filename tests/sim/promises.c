@@ -283,6 +283,10 @@ promise_dropped (struct file *f, uint32_t p)
     return;
   if (P.preserve && bit (&f->kept, p))
     fault ("page %u of another process is dropped", p);
+  /* "Two servers, or a server and another writer." */
+  for (h = 0; h < 2; h++)
+    if (page->memory[h] > 0 && writes[page->memory[h]].connection == 0)
+      return;
   for (h = 0; h < 2 && bit (&f->failed, p) && !gave_up[f->nr]; h++) {
     const struct write *w = &writes[page->memory[h]];
 
