@@ -427,6 +427,8 @@ end_history (void)
     visit (&file[0]);
   }
   server_ends ();
+  for (i = 0; i < P.files; i++)
+    promise_server_ended (&file[i]);
   use_kept ();
 }
 

@@ -11,6 +11,7 @@
 
 #include "server.h"
 #include "eviction/evictor_impl.h"
+#include "eviction/kernel.h"
 
 #define MOST_WRITES 65536
 #define MOST_FLUSHES 4096
@@ -33,6 +34,7 @@ static unsigned nr_failed_flushes;
 
 static uint64_t life_begins[MOST_FILES]; /* event */
 static bool gave_up[MOST_FILES];         /* in this life, see promise_gave_up */
+static bool has_failed[MOST_FILES];      /* a request */
 
 /* "Writers wait in arrival order": some of the first ones may have left the
  * queue, and others have joined its end.
@@ -54,6 +56,7 @@ promises_reset (void)
   nr_writes = 1; /* version 0 is what the disk had */
   nr_failed_flushes = 0;
   memset (life_begins, 0, sizeof life_begins);
+  memset (has_failed, 0, sizeof has_failed);
   memset (busy, 0, sizeof busy);
   memset (queue, 0, sizeof queue);
 }
@@ -107,6 +110,37 @@ void
 promise_refused (uint32_t version)
 {
   writes[version].refused = true;
+}
+
+void
+promise_failed (const struct file *f)
+{
+  has_failed[f->nr] = true;
+}
+
+/* "If no request failed for an error, fsync of another program fails after the
+ * server has ended, however much was lost."  Exceptions: errors that only one
+ * caller gets, pages that the kernel has taken, and what another process has
+ * seen.
+ */
+void
+promise_server_ended (struct file *f)
+{
+  const int fd = file_open (f);
+  const bool failed = kernel_sync (fd) != 0;
+  uint32_t p, h;
+
+  kernel_close (fd);
+  if (failed || has_failed[f->nr] || P.flush_error_one_in ||
+      P.start_error_one_in || P.reclaim || P.syncer)
+    return;
+  for (p = 0; (p = bits_next (&f->changed, p, P.pages)) < P.pages; p++)
+    for (h = 0; h < 2; h++)
+      if (f->page[p].durable[h] < f->page[p].promised[h])
+        fault ("another program's fsync succeeds, and version %u of page %u is "
+               "lost, which connection %u wrote",
+               f->page[p].promised[h], p,
+               writes[f->page[p].promised[h]].connection);
 }
 
 /* ---- flushes ---- */
@@ -205,6 +239,7 @@ promise_flush_ends (struct promised_flush *fl, int err)
   if (performance)
     return;
   if (err) {
+    promise_failed (fl->file);
     if (nr_failed_flushes == MOST_FLUSHES)
       fault ("too many flushes for this program");
     failed_flushes[nr_failed_flushes++] = (struct failed_flush){

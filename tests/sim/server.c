@@ -276,6 +276,8 @@ change_ends (struct connection *c, struct change *change, int err)
     kernel_close (change->fua_fd);
   ended = ++event;
   errors_change_ends (&c->disk->errors, &c->errors, change->begun);
+  if (err)
+    promise_failed (c->file);
   for (i = 0; i < change->nr; i++) {
     const struct part *p = &change->part[i];
 

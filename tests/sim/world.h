@@ -349,6 +349,12 @@ void promise_written (struct file *f, uint64_t offset, uint64_t length,
                       uint32_t version, bool durable, uint64_t ended);
 void promise_refused (uint32_t version);
 
+/* A request has failed. */
+void promise_failed (const struct file *f);
+
+/* No client is left, and the server makes no more calls. */
+void promise_server_ended (struct file *f);
+
 /* The server opens the disk of a file: file.life begins. */
 void promise_life (struct file *f);
 
