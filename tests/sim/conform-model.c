@@ -52,6 +52,11 @@ promise_dropped (struct file *f, uint32_t p)
 }
 
 void
+promise_resident (const struct file *f)
+{
+}
+
+void
 promise_locked (const struct lock *l)
 {
 }

@@ -16,6 +16,8 @@
 #include "eviction/kernel.h"
 
 struct parameters P;
+bool only_writes;
+uint64_t longest;
 
 #define ONE_OF(...)                                                            \
   ((const uint64_t[]){ __VA_ARGS__ }[random_below (                            \
@@ -475,9 +477,17 @@ controller (void *arg)
 uint64_t
 history_run (const struct history *h)
 {
+  unsigned i;
   int c;
 
   P = h->p;
+  only_writes = true;
+  longest = 0;
+  for (i = 0; i < h->nr; i++) {
+    only_writes &= h->op[i].kind != OP_read && h->op[i].kind != OP_prefetch;
+    if (longest < h->op[i].length * HALF + PAGE)
+      longest = h->op[i].length * HALF + PAGE;
+  }
   running = h;
   random_seed (P.schedule);
   scheduler_reset ();

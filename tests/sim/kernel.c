@@ -198,6 +198,7 @@ files_reset (void)
     memset (&f->device, 0, sizeof f->device);
     f->disk = NULL;
     f->life = 0;
+    f->changing = 0;
   }
 }
 
@@ -274,6 +275,7 @@ make_resident (struct file *f, uint32_t p, uint32_t most)
   f->nr_resident += nr;
   if (f->nr_resident > f->most_resident)
     f->most_resident = f->nr_resident;
+  promise_resident (f);
 }
 
 /* folio_split: page "at" becomes a folio of its own, and the rest folios as

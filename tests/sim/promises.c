@@ -424,6 +424,31 @@ promise_ticked (const struct lock *l, uint64_t since)
     fault ("a writer waits for a drop or a window, and the thread has slept");
 }
 
+/* ---- the bound ---- */
+
+/* "The page cache holds at most 2 x N x SIZE and the requests in flight", while
+ * nobody reads and nothing fails.  A request that is longer than the share gets
+ * credit, too.  Without memory and threads, requests drop nothing.
+ */
+void
+promise_resident (const struct file *f)
+{
+  const uint64_t ring = P.windows * P.window_size;
+  const uint64_t limit = P.limit && P.limit / 2 < ring ? P.limit / 2 : ring;
+  uint64_t share = limit > LEAST_SHARE ? limit : LEAST_SHARE;
+
+  if (performance || !only_writes || P.preserve || P.reader || P.writer ||
+      P.mapper || P.no_memory_one_in || P.no_thread_one_in ||
+      P.write_error_one_in || P.flush_error_one_in || P.start_error_one_in ||
+      P.start_again_one_in)
+    return;
+  if (share < longest)
+    share = longest;
+  if (f->nr_resident * PAGE > 2 * share + f->changing)
+    fault ("%u pages are resident, and %u may be", f->nr_resident,
+           (unsigned) ((2 * share + f->changing) / PAGE));
+}
+
 /* ---- an idle disk ---- */
 
 /* Whether a page may stay: it has failed, now or in an earlier life, or is

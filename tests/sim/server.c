@@ -349,7 +349,9 @@ connection_write (struct connection *c, uint64_t offset, uint64_t length,
   int err;
 
   change_begins (c, &change, fua);
+  c->file->changing += length + 2 * PAGE;
   err = write_all (c, &change, offset, length);
+  c->file->changing -= length + 2 * PAGE;
   err = change_ends (c, &change, err);
   trace ("connection %u: write%s of [%.1f,+%.1f) pages = %d", c->number,
          fua ? " (FUA)" : "", offset / 4096.0, length / 4096.0, err);
@@ -451,6 +453,7 @@ connection_zero (struct connection *c, uint64_t offset, uint64_t length,
   int err = 0;
 
   change_begins (c, &change, fua);
+  c->file->changing += length + 2 * PAGE;
   if (from >= to || !punch (c, &change, from, to - from, &err))
     err = write_all (c, &change, offset, length);
   else if (err == 0) {
@@ -458,6 +461,7 @@ connection_zero (struct connection *c, uint64_t offset, uint64_t length,
     if (err == 0)
       err = write_all (c, &change, to, end - to);
   }
+  c->file->changing -= length + 2 * PAGE;
   err = change_ends (c, &change, err);
   trace ("connection %u: zero of [%.1f,+%.1f) pages = %d", c->number,
          offset / 4096.0, length / 4096.0, err);

@@ -107,6 +107,10 @@ extern bool performance;
 extern bool calm;
 extern uint64_t calm_since; /* time */
 
+/* No request of the history reads; its longest request, in bytes. */
+extern bool only_writes;
+extern uint64_t longest;
+
 /* Present time in ns; the number of the last event, which orders all. */
 extern uint64_t now, event;
 extern uint64_t run_hash, nr_switches;
@@ -267,6 +271,7 @@ struct file {
   /* The server's. */
   struct disk *disk; /* NULL if the file is not open */
   unsigned life;     /* how often the server has opened the file */
+  uint64_t changing; /* bytes of the requests that change it now */
 };
 
 #define MOST_FILES 3
@@ -391,6 +396,9 @@ void promise_dropped (struct file *f, uint32_t p);
 /* A lock is about to be released, or was waited with until a time limit. */
 void promise_locked (const struct lock *l);
 void promise_ticked (const struct lock *l, uint64_t since);
+
+/* A page has come into memory: there are not too many. */
+void promise_resident (const struct file *f);
 
 /* No page is resident, except failed ones.  "when" is for the report. */
 void promise_empty (struct file *f, const char *when);
