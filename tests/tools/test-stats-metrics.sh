@@ -77,7 +77,6 @@ grep -qE "^window_extents_total $here [0-9]+\$" "$tmp/parsed" ||
   fail 'no extents of windows'
 has "evicted_bytes_total $here $((256 * 4096))"
 has "failed_requests_total $here 0"
-has "held_back_seconds_total $here 0"
 grep -qE "^kernel_call_info call='[a-z]+.*',$here,purpose='wait' 1\$" \
   "$tmp/parsed" || fail "no call that waits for writeback: $(cat "$tmp/parsed")"
 # Each counter of the file is in one sample, and times are in seconds.
