@@ -111,7 +111,7 @@ a_disk_is_busy_with_little_in_flight (void **state)
     begin (disks[i].rate, disks[i].latency);
     copy (disks[i].first_copy); /* it is being measured */
     assert_true (copy (1024) >= 0.97);
-    assert_in_range (f.limit, disks[i].least, disks[i].most);
+    assert_uint_in_range (f.limit, disks[i].least, disks[i].most);
   }
 }
 
@@ -156,7 +156,7 @@ changes_of_the_disk_are_followed (void **state)
   rate *= 10;
   copy (128);
   assert_true (copy (1024) >= 0.97);
-  assert_in_range (flight_latency (&f), 100 * US, 1 * MS);
+  assert_uint_in_range (flight_latency (&f), 100 * US, 1 * MS);
   latency = 10 * MS;
   copy (4096);
   assert_true (flight_latency (&f) >= 10 * MS);
@@ -191,24 +191,24 @@ dirty_bytes_follow_the_rate (void **state)
 
   begin (40, 500 * US);
   copy (64);
-  assert_in_range (f.dirty, 40 * 40 * 1000, 40 * 70 * 1000);
+  assert_uint_in_range (f.dirty, 40 * 40 * 1000, 40 * 70 * 1000);
   for (i = 0; i < 100; i++) {
     n = f.dirty / f.piece;
-    assert_in_range (n, 1, 1000);
+    assert_uint_in_range (n, 1, 1000);
     flight_begins (&f, f.piece, now);
     flight_begins (&f, f.piece, now); /* so that no piece is alone */
     flight_ends (&f, f.piece, f.piece, now += n * f.piece / disk_rate);
     for (j = 1; j < n; j++)
       flight_ends (&f, j == 1 ? f.bytes : 0, f.piece, now += US);
   }
-  assert_in_range (f.dirty, 40 * 40 * 1000, 40 * 80 * 1000);
+  assert_uint_in_range (f.dirty, 40 * 40 * 1000, 40 * 80 * 1000);
   for (i = 0; i < 100; i++) {
     n = f.dirty / f.piece;
-    assert_in_range (n, 1, 1000);
+    assert_uint_in_range (n, 1, 1000);
     flight_begins (&f, f.piece, now);
     flight_ends (&f, f.piece, n * f.piece, now += n * f.piece / disk_rate);
   }
-  assert_in_range (f.dirty, 40 * 40 * 1000, 40 * 210 * 1000);
+  assert_uint_in_range (f.dirty, 40 * 40 * 1000, 40 * 210 * 1000);
 }
 
 /* A limit that is a multiple of a piece is used up, and no more. */
@@ -220,7 +220,7 @@ no_more_is_in_flight_than_the_limit (void **state)
   wait_for_oldest (); /* the latency is known */
   while (flight_has_room (&f))
     start ();
-  assert_in_range (f.bytes, f.limit - f.piece + 1, f.limit);
+  assert_uint_in_range (f.bytes, f.limit - f.piece + 1, f.limit);
 }
 
 /* The latency is the lowest of pieces that were alone in flight and were waited

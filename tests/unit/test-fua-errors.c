@@ -152,7 +152,7 @@ close_connection (void *h)
 
   plugin->close (h);
   for (ms = 0; threads () > before; ms++) {
-    assert_in_range (ms, 0, 30000);
+    assert_true (ms < 30000);
     usleep (1000);
   }
 }

@@ -22,6 +22,11 @@
 
 #include <cmocka.h>
 
+/* cmocka 2 has renamed it. */
+#ifndef assert_uint_in_range
+#define assert_uint_in_range assert_in_range
+#endif
+
 #define MiB (UINT64_C (1024) * 1024)
 #define COUNT(array) (sizeof (array) / sizeof (array)[0])
 
