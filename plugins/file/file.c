@@ -160,4 +160,6 @@ static struct nbdkit_plugin plugin = {
   .errno_is_preserved = 1,
 };
 
+/* The macro declares no prototype, which clang warns of. */
+struct nbdkit_plugin *plugin_init (void);
 NBDKIT_REGISTER_PLUGIN (plugin)

@@ -418,4 +418,5 @@ static struct nbdkit_plugin plugin = {
   .zero = disk_trim,
 };
 
+struct nbdkit_plugin *plugin_init (void); /* for clang, as in file.c */
 NBDKIT_REGISTER_PLUGIN (plugin)
