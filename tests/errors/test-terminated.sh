@@ -18,9 +18,9 @@ copied ()
 terminated ()
 {
   rm -f "$tmp/disk"
-  truncate -s 4G "$tmp/disk"
+  truncate -s 2G "$tmp/disk" # which cachestats can map on 32-bit machines
   start_nbdkit file "$tmp/disk" cache=none
-  nbdcopy --connections="$1" -- [ nbdkit --exit-with-parent pattern 4G ] \
+  nbdcopy --connections="$1" -- [ nbdkit --exit-with-parent pattern 2G ] \
     "$uri" 2>"$tmp/copy.log" &
   copy=$!
   pids+=("$copy")

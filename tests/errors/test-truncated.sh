@@ -42,7 +42,7 @@ need_strace
 # stop_in_lseek: attach strace, which makes the server wait before each call.
 stop_in_lseek ()
 {
-  strace -f -p "$server" -e trace=lseek -e inject=lseek:delay_enter=2000000 \
+  strace -f -p "$server" -e trace=/lseek -e inject=/lseek:delay_enter=2000000 \
     2>"$tmp/trace" &
   tracer=$!
   pids+=("$tracer")

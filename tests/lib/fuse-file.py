@@ -135,8 +135,8 @@ def answer(operation, unique, body):
         return attributes()
     if operation == FALLOCATE:
         offset, length, mode = struct.unpack_from("<8xQQI", body)
-        if libc.fallocate(backing, mode, ctypes.c_int64(offset),
-                          ctypes.c_int64(length)) == -1:
+        if libc.fallocate64(backing, mode, ctypes.c_int64(offset),
+                            ctypes.c_int64(length)) == -1:
             raise OSError(ctypes.get_errno(), "fallocate")
         return b""
     if operation == OPEN:

@@ -15,6 +15,10 @@ NBDKIT=${NBDKIT:-nbdkit}
 srcdir=${srcdir:-.}
 builddir=${builddir:-.}
 
+# nbdkit has 16 threads for each connection, whose stacks are in 3 GiB on 32-bit
+# machines.
+[ "$(getconf LONG_BIT)" = 64 ] || ulimit -s 1024
+
 # shellcheck source=tests/lib/own-mounts.sh
 . "$srcdir/lib/own-mounts.sh"
 

@@ -47,8 +47,8 @@ class File:
             self.flush()
 
     def allocate(self, mode, count, offset):
-        if libc.fallocate(self.fd, mode | KEEP_SIZE, ctypes.c_int64(offset),
-                          ctypes.c_int64(count)) == -1:
+        if libc.fallocate64(self.fd, mode | KEEP_SIZE, ctypes.c_int64(offset),
+                            ctypes.c_int64(count)) == -1:
             raise OSError(ctypes.get_errno(), "fallocate")
 
     def zero(self, count, offset, flags):

@@ -8,7 +8,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 
-truncate -s 2G "$tmp/disk"
+truncate -s 2147483647 "$tmp/disk" # which 32-bit Python can map
 start_and_connect file "$tmp/disk" cache=none cache-window-size=64K
 ask cache 0 1M # the thread, and its stack
 before=$(memory VmRSS)

@@ -61,7 +61,7 @@ meaning ()
   esac
 
   # shellcheck disable=SC2054
-  under=(strace -f -qq -o "$tmp/trace" -e trace=fadvise64)
+  under=(strace -f -qq -o "$tmp/trace" -e trace=/^fadvise64)
   start_nbdkit "$@"
   under=()
   size=$(answers) || fail "$*: nobody can connect"

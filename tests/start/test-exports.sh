@@ -113,10 +113,13 @@ for mode in "dir=$dir" dirfd=7; do
     fail "$mode: the debug log does not name the folder"
 done
 
-# A sandbox may refuse statx(2).
+# A sandbox may refuse statx(2), without which no program starts on 32-bit
+# machines.
 under=("$builddir/lib/without-statx")
-start_nbdkit file "dir=$dir"
-[ "$(size_of good)" = 10001 ] || fail "without statx: $(<"$tmp/log")"
-lists 'without statx' "${listed[@]}"
-stop_nbdkit
+if "${under[@]}" true 2>/dev/null; then
+  start_nbdkit file "dir=$dir"
+  [ "$(size_of good)" = 10001 ] || fail "without statx: $(<"$tmp/log")"
+  lists 'without statx' "${listed[@]}"
+  stop_nbdkit
+fi
 under=()

@@ -85,8 +85,8 @@ class Image:
             at = request.data - request.offset
             self.map[start:end] = record[at + start:at + end]
         else:
-            must(libc.fallocate(self.fd, PUNCH_HOLE, ctypes.c_int64(start),
-                                ctypes.c_int64(end - start)), "fallocate")
+            must(libc.fallocate64(self.fd, PUNCH_HOLE, ctypes.c_int64(start),
+                                  ctypes.c_int64(end - start)), "fallocate")
 
     def ranges(self):
         """Those that have data, in pieces."""
