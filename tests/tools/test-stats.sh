@@ -68,7 +68,6 @@ is $((257 * 4096)) .evicted_bytes
 is '1 65536' '"\(.zeroes) \(.zeroed_bytes)"'
 is '1 4096' '"\(.trims) \(.trimmed_bytes)"'
 is '1 0 0' '"\(.flushes) \(.failed_requests) \(.writeback_errors)"'
-is 0 .held_back
 is true '.writeback_waits > 0 and .writeback_wait_ns > 0'
 # The server continues, and writes statistics again, also of a file that was
 # opened again.
