@@ -8,15 +8,11 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need nbdinfo mkfs.ext4 addpart
+need nbdinfo mkfs.ext4
 need_strace
 
 truncate -s 65M "$tmp/backing"
-attach "$tmp/backing" --partscan   # so that it goes with the device
-addpart "$device" 1 2048 131072 || lacks 'needs a loop device with partitions'
-numbers=(/sys/block/"${device##*/}"/*p1/dev)
-IFS=: read -r major minor <"${numbers[0]}"
-mknod "$tmp/partition" b "$major" "$minor"
+attach_partitioned "$tmp/backing" "$tmp/partition"
 mkfs.ext4 -q "$tmp/partition"
 mkdir "$tmp/mnt"
 mounts+=("$tmp/mnt")

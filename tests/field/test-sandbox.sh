@@ -147,7 +147,7 @@ clear_soon ()
 }
 
 if [ "$(id -u)" = 0 ]; then
-  need losetup addpart
+  need losetup
   truncate -s 64M "$tmp/image"
   attach "$tmp/image" -b 4096
   as_without "$device"
@@ -155,11 +155,7 @@ if [ "$(id -u)" = 0 ]; then
   attach "$tmp/image" -r
   as_without "$device"
   losetup -d "$device"
-  attach "$tmp/image" --partscan
-  addpart "$device" 1 2048 65536 || lacks 'needs a loop device with partitions'
-  numbers=(/sys/block/"${device##*/}"/*p1/dev)
-  IFS=: read -r major minor <"${numbers[0]}"
-  mknod "$tmp/partition" b "$major" "$minor"
+  attach_partitioned "$tmp/image" "$tmp/partition"
   whole=$device
   as_without "$tmp/partition"
   losetup -d "$whole"
