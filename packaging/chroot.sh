@@ -16,7 +16,13 @@ running_suite ()
 (
   # shellcheck disable=SC1091
   . /etc/os-release
-  echo "${VERSION_CODENAME:-}"
+  # There sid has the name of testing.
+  # shellcheck disable=SC2016
+  case $(apt-get indextargets --format '<$(RELEASE)>') in
+    *"<${VERSION_CODENAME:-}>"*) echo "$VERSION_CODENAME" ;;
+    *'<sid>'*) echo sid ;;
+    *) echo "${VERSION_CODENAME:-}" ;;
+  esac
 )
 
 # in_namespaces COMMAND...: run a script that sources this file, too.  The
