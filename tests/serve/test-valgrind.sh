@@ -11,5 +11,6 @@
 
 # shellcheck disable=SC2054
 under+=(--leak-check=full --show-leak-kinds=definite,indirect
-  --errors-for-leak-kinds=definite,indirect)
+  --errors-for-leak-kinds=definite,indirect
+  "--suppressions=$srcdir/serve/valgrind.supp")
 all_clean

@@ -52,7 +52,7 @@ old_bytes ()
 {
   local i
 
-  for i in 0 50 100; do ask write "${i}M" 50M; done
+  for i in 0 30 60 90 120; do ask write "${i}M" 30M; done
   ask write 150M 12345, flush
 }
 

@@ -95,7 +95,8 @@ mkdir "$tmp/dir/$odd"
 cp "$disk" "$tmp/dir/$odd/$odd"
 served read-only 'odd%1B%5B2J' file "dir=$tmp/bind/$odd"
 # nbdkit itself logs the command line and the name as they are.
-grep -F 'odd\x1b[2J' "$tmp/log" >"$tmp/lines"
+# nbdkit 1.42 escapes the backslash once more.
+grep -E 'odd\\{1,2}x1b\[2J' "$tmp/log" >"$tmp/lines"
 grep -q 'debug: odd.*: opening for writing: Read-only file system' "$tmp/lines" ||
   fail 'no reason with an escaped name'
 grep -q "debug: export 'odd.*': in .*bind/odd" "$tmp/lines" ||
