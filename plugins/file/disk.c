@@ -13,6 +13,7 @@
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -81,6 +82,7 @@ report_calls (const struct disk *d, struct counters *counters)
 }
 
 static bool release (void *arg);
+static enum evictor_park park (void *arg);
 
 /* Returns 0 or -1, with d->evictor NULL where nothing is evicted. */
 static int
@@ -98,6 +100,7 @@ add_evictor (struct disk *d, const struct exported *e)
     .pages = &d->pages,
     .errors = &d->errors,
     .release = release,
+    .park = park,
     .disk = d,
   };
   int err;
@@ -136,18 +139,30 @@ take_down (struct disk *d)
   d->fd = -1;
 }
 
+/* Close the descriptions that are opened when they are needed. */
+static void
+close_others (struct disk *d)
+{
+  size_t i;
+
+  direct_close (&d->direct);
+  d->direct = (struct direct){ 0 };
+  for (i = 0; i < MOST_FUA; i++)
+    if (d->fua[i] >= 0)
+      close (d->fua[i]);
+  for (i = 0; i < MOST_FUA; i++)
+    d->fua[i] = -1;
+}
+
 static void
 disk_free (void *disk)
 {
   struct disk *d = disk;
-  size_t i;
 
   take_down (d);
-  direct_close (&d->direct);
-  for (i = 0; i < MOST_FUA; i++)
-    if (d->fua[i] >= 0)
-      close (d->fua[i]);
+  close_others (d);
   pthread_mutex_destroy (&d->opening);
+  free (d->path);
   free (d->name);
   free (d);
 }
@@ -159,7 +174,9 @@ disk_new (const struct exported *e, const struct identity *id)
   struct disk *d = calloc (1, sizeof *d);
   size_t i;
 
-  if (d == NULL || (d->name = strdup (e->name)) == NULL) {
+  if (d == NULL || (d->name = strdup (e->name)) == NULL ||
+      (d->path = strdup (e->path)) == NULL) {
+    free (d ? d->name : NULL);
     free (d);
     return NULL;
   }
@@ -176,10 +193,9 @@ disk_new (const struct exported *e, const struct identity *id)
  * for other processes.
  */
 static int
-open_description (const struct exported *e)
+open_description (const struct exported *e, bool writable)
 {
-  const int fd = exports_reopen (e->fd, e->writable ? O_RDWR : O_RDONLY,
-                                 e->name);
+  const int fd = exports_reopen (e->fd, writable ? O_RDWR : O_RDONLY, e->name);
 
   if (fd == -1)
     nbdkit_error ("%s: no file descriptor for eviction: %m", e->name);
@@ -190,7 +206,7 @@ open_description (const struct exported *e)
 static bool
 set_up (struct disk *d, const struct exported *e)
 {
-  d->fd = open_description (e);
+  d->fd = open_description (e, e->writable);
   if (d->fd == -1)
     return false;
   d->writable = e->writable;
@@ -206,22 +222,33 @@ set_up (struct disk *d, const struct exported *e)
   return true;
 }
 
-/* Give the disk the rights of its first client that may write.  None has
- * written yet, so the old description has no report that this server needs;
- * calls in progress on it end as before.
+/* Let "fd" take the place of the disk's descriptor.  Closes "fd". */
+static bool
+replace (struct disk *d, int fd)
+{
+  const bool done = dup3 (fd, d->fd, O_CLOEXEC) >= 0;
+
+  if (!done)
+    nbdkit_error ("%s: dup3: %m", d->name);
+  close (fd);
+  return done;
+}
+
+/* Open the disk for a client, if it is parked, or give it the rights of its
+ * first client that may write.  None has written yet, so the old description
+ * has no report that this server needs; calls in progress on it end as before.
  */
 static bool
-make_writable (struct disk *d, const struct exported *e)
+open_for (struct disk *d, const struct exported *e)
 {
-  const int fd = open_description (e);
+  const bool writable = d->writable || e->writable;
+  const int fd = open_description (e, writable);
 
-  if (fd == -1)
+  if (fd == -1 || !replace (d, fd))
     return false;
-  d->writable = dup3 (fd, d->fd, O_CLOEXEC) >= 0;
-  if (!d->writable)
-    nbdkit_error ("%s: dup3: %m", e->name);
-  close (fd);
-  return d->writable;
+  d->writable = writable;
+  d->parked = false;
+  return true;
 }
 
 /* Return the open disk that is the same as "made", or else "made", which is
@@ -270,8 +297,8 @@ disk_get (const struct exported *e)
   pthread_mutex_lock (&d->opening);
   if (d->fd == -1)
     is_open = set_up (d, e);
-  else if (e->writable && !d->writable)
-    is_open = make_writable (d, e);
+  else if (d->parked || (e->writable && !d->writable))
+    is_open = open_for (d, e);
   pthread_mutex_unlock (&d->opening);
   if (is_open)
     return d;
@@ -359,19 +386,106 @@ release (void *arg)
   bool gone;
 
   pthread_mutex_lock (&registry_lock);
-  gone = d->refs == 0 && !d->kept && evictor_is_emptied (d->evictor) &&
+  gone = d->refs == 0 && !d->kept &&
+         (d->parked || evictor_is_emptied (d->evictor)) &&
          unregister_locked (d, &name, &err);
   if (gone) {
     previous = last_thread;
     last_thread = pthread_self ();
   }
   pthread_mutex_unlock (&registry_lock);
+  if (gone && d->parked)
+    nbdkit_error ("%s: the last client disconnected without flushing, and the "
+                  "file was unmounted or renamed before all was written: only "
+                  "the kernel's log has errors of that",
+                  name ? name : "a disk");
   log_unreported (name, err, !gone);
   if (gone)
     disk_free (d);
   if (previous)
     pthread_join (previous, NULL);
   return gone;
+}
+
+/* ---- parking ---- */
+
+/* How long a disk is parked, and how often to see if a client has come back. */
+#define PARK_NS 100000000
+#define PARK_INTERVAL 5000000
+
+static atomic_bool ending;
+
+/* Open the disk by its name.  Returns -1 if that is another file now. */
+static int
+open_again (const struct disk *d)
+{
+  const int fd = exports_open_again (d->path, d->name, d->writable);
+  struct identity id;
+
+  if (fd == -1 || (identity_of (fd, &id) && identity_order (&id, &d->id) == 0))
+    return fd;
+  close (fd);
+  return -1;
+}
+
+/* Close all descriptions of a disk without clients, if it can be opened again.
+ * The number of the descriptor stays in use.  The last close of a block device
+ * would wait for its pages.
+ */
+static bool
+give_up (struct disk *d)
+{
+  int fd, place = -1;
+  bool idle;
+
+  pthread_mutex_lock (&d->opening);
+  pthread_mutex_lock (&registry_lock);
+  idle = d->refs == 0 && !ending && !d->id.is_block;
+  pthread_mutex_unlock (&registry_lock);
+  if (idle && (fd = open_again (d)) >= 0) {
+    close (fd);
+    close_others (d);
+    place = eventfd (0, EFD_CLOEXEC);
+  }
+  idle = place >= 0 && replace (d, place);
+  d->parked = idle;
+  pthread_mutex_unlock (&d->opening);
+  return idle;
+}
+
+static bool
+take_back (struct disk *d)
+{
+  bool back;
+  int fd;
+
+  pthread_mutex_lock (&d->opening);
+  if (d->parked && (fd = open_again (d)) >= 0)
+    d->parked = !replace (d, fd);
+  back = !d->parked;
+  pthread_mutex_unlock (&d->opening);
+  return back;
+}
+
+/* Called by the disk's thread, see evictor.h.  A file that was renamed in the
+ * meantime is gone, and its pages stay.
+ */
+static enum evictor_park
+park (void *arg)
+{
+  struct disk *d = arg;
+
+  if (!give_up (d))
+    return PARK_REFUSED;
+  do {
+    const uint64_t until = nanoseconds_now () + PARK_NS;
+
+    while (d->parked && !ending && nanoseconds_now () < until)
+      sleep_until (nanoseconds_now () + PARK_INTERVAL);
+    if (take_back (d))
+      return PARK_OVER;
+  } while (!release (d));
+  return PARK_GONE;
 }
 
 void
@@ -393,6 +507,7 @@ disk_put (struct disk *d)
 void
 disk_free_all (void)
 {
+  ending = true;
   pthread_mutex_lock (&registry_lock);
   while (nr_disks > nr_kept)
     pthread_cond_wait (&disk_closed, &registry_lock);

@@ -54,12 +54,14 @@ struct identity {
 struct disk {
   struct identity id;      /* the first field: the registry compares it */
   char *name;              /* for the evictor's messages: of the first client */
+  char *path;              /* likewise; to open the disk again */
   unsigned refs;           /* connections; guarded by the registry's lock */
   bool kept;               /* without connections, for an error; likewise */
   pthread_mutex_t opening; /* held while a client opens the disk */
   int fd;        /* a description of its own: of the evictor, and of all
                   * flushes; -1 = not open yet */
   bool writable; /* fd is, because a client may write; guarded by "opening" */
+  atomic_bool parked; /* fd is open on nothing, see park; likewise */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   bool rotational;

@@ -416,6 +416,23 @@ exports_open (bool readonly, struct exported *e)
   return -1;
 }
 
+int
+exports_open_again (const char *path, char *name, bool writable)
+{
+  struct exported e = { .name = name };
+  int fd = -1;
+
+  if (options_serve_directory ())
+    fd = open_source (strrchr (path, '/') + 1, !writable, &e);
+  else if (options.source == SOURCE_FILE)
+    fd = open_source (NULL, !writable, &e);
+  if (fd >= 0 && e.writable != writable) {
+    close (fd);
+    fd = -1;
+  }
+  return fd;
+}
+
 void
 exports_close (struct exported *e)
 {

@@ -98,6 +98,7 @@ make_parameters (struct parameters *p, uint64_t seed)
     make_faults (p);
   make_others (p);
   p->end = random_below (4);
+  p->renamed_one_in = one_in (10) ? 3 : 0;
 }
 
 /* What clients like to do. */
@@ -130,7 +131,9 @@ make_op (const struct parameters *p, const struct habits *h, unsigned worker)
   }
   else if (r < 93) {
     o.kind = OP_reopen;
-    o.length = one_in (2) ? random_below (200) : 0;
+    o.length = one_in (2)
+                 ? random_below (one_in (3) && !p->preserve ? 3000 : 200)
+                 : 0;
   }
   else if (r < 95) {
     o.kind = OP_visit;

@@ -63,6 +63,7 @@ bits_count (const struct bits *b, uint32_t p, uint32_t end)
 static struct {
   struct file *file; /* NULL = not open */
   uint32_t since;    /* file.f_wb_err */
+  bool given_up;
 } descriptor[256];
 
 #define FIRST_DESCRIPTOR 1000
@@ -100,6 +101,8 @@ check_and_advance (int fd)
     f->wb_err |= SEEN;
     *since = f->wb_err;
     err = f->wb_err & ERRNO;
+    if (is_other_process () && f->parked)
+      f->told = ++event;
   }
   f->as_eio = false;
   return err;
@@ -123,12 +126,29 @@ file_open (struct file *f)
   unsigned i;
 
   for (i = 0; i < 256; i++)
-    if (descriptor[i].file == NULL) {
+    if (descriptor[i].file == NULL && !descriptor[i].given_up) {
       descriptor[i].file = f;
       descriptor[i].since = errseq_sample (f);
       return FIRST_DESCRIPTOR + i;
     }
   fault ("too many descriptors");
+}
+
+void
+file_give_up (int fd)
+{
+  file_of (fd)->parked = true;
+  kernel_close (fd);
+  descriptor[fd - FIRST_DESCRIPTOR].given_up = true;
+}
+
+void
+file_take_back (int fd, struct file *f)
+{
+  descriptor[fd - FIRST_DESCRIPTOR].file = f;
+  descriptor[fd - FIRST_DESCRIPTOR].since = errseq_sample (f);
+  descriptor[fd - FIRST_DESCRIPTOR].given_up = false;
+  f->parked = false;
 }
 
 struct file *
@@ -147,7 +167,7 @@ check_no_descriptor (void)
   unsigned i;
 
   for (i = 0; i < 256; i++)
-    if (descriptor[i].file)
+    if (descriptor[i].file || descriptor[i].given_up)
       fault ("descriptor %u stays open", FIRST_DESCRIPTOR + i);
 }
 
@@ -199,6 +219,8 @@ files_reset (void)
     f->disk = NULL;
     f->life = 0;
     f->changing = 0;
+    f->told = 0;
+    f->parked = false;
   }
 }
 

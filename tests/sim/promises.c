@@ -224,6 +224,8 @@ check_half (const struct promised_flush *fl, const struct covered *c,
    */
   if (P.syncer && (P.fs == NFS || P.fs == FUSE_WRITEBACK) && fl->opened > lost)
     return;
+  if (lost < fl->file->told && fl->opened > lost)
+    return;
   if (!was_reported (fl, &writes[version], c->at[h], lost))
     fault (
       "a flush of connection %u succeeds, and version %u of page %u, which "
@@ -274,7 +276,7 @@ may_be_gone (const struct file *f, const struct page *page)
   unsigned i;
 
   if (P.flush_error_one_in || P.start_error_one_in || P.reclaim ||
-      gave_up[f->nr])
+      gave_up[f->nr] || f->told)
     return true;
   for (i = 0; i < page->nr_losses; i++)
     if (page->loss[i].at < life_begins[f->nr])
@@ -322,7 +324,8 @@ promise_dropped (struct file *f, uint32_t p)
   for (h = 0; h < 2; h++)
     if (page->memory[h] > 0 && writes[page->memory[h]].connection == 0)
       return;
-  for (h = 0; h < 2 && bit (&f->failed, p) && !gave_up[f->nr]; h++) {
+  for (h = 0; h < 2 && bit (&f->failed, p) && !gave_up[f->nr] && !f->told;
+       h++) {
     const struct write *w = &writes[page->memory[h]];
 
     if (page->memory[h] > page->disk[h] && w->connection > 0 && !w->refused &&
@@ -517,6 +520,16 @@ promise_empty (struct file *f, const char *when)
              bit (&f->dirty, p) ? ", dirty" : "",
              bit (&f->writeback, p) ? ", under writeback" : "", f->nr_resident);
   }
+}
+
+/* The pages of a file that was renamed while its disk was parked stay. */
+void
+promise_renamed (struct file *f)
+{
+  uint32_t p;
+
+  for (p = 0; p < P.pages; p++)
+    bit_set (&f->old, p, bit (&f->old, p) || bit (&f->resident, p));
 }
 
 void

@@ -18,12 +18,14 @@ static struct lock registry;
 static unsigned connections;
 static pthread_t last_thread;
 static char disk_closed; /* an event */
+static bool ending;
 
 void
 server_reset (void)
 {
   lock_init (&registry);
   connections = last_thread = 0;
+  ending = false;
 }
 
 /* ---- disk.c ---- */
@@ -36,6 +38,8 @@ disk_free (struct disk *d)
     evictor_free (d->evictor);
   }
   errors_free (&d->errors);
+  if (d->parked)
+    file_take_back (d->fd, d->file);
   kernel_close (d->fd);
   free (d);
 }
@@ -70,8 +74,11 @@ release (void *arg)
   bool gone;
 
   lock_take (&registry);
-  gone = d->refs == 0 && !d->kept && evictor_is_emptied (d->evictor);
-  if (gone)
+  gone = d->refs == 0 && !d->kept &&
+         (d->parked || evictor_is_emptied (d->evictor));
+  if (gone && d->parked)
+    promise_renamed (d->file);
+  else if (gone)
     check_empty (d);
   gone = gone && unregister_locked (d);
   if (gone) {
@@ -84,6 +91,48 @@ release (void *arg)
   if (previous)
     thread_join (previous);
   return gone;
+}
+
+static void
+take_back_locked (struct disk *d)
+{
+  if (!d->parked)
+    return;
+  trace ("file %u is taken back%s", d->file->nr,
+         d->refs ? " for a client" : "");
+  file_take_back (d->fd, d->file);
+  d->parked = false;
+}
+
+static enum evictor_park
+park (void *arg)
+{
+  struct disk *d = arg;
+  bool given_up;
+
+  lock_take (&registry);
+  given_up = d->refs == 0 && !ending && P.fs != BLOCK_DEVICE &&
+             !one_in (P.no_file_one_in);
+  if (given_up)
+    file_give_up (d->fd);
+  d->parked = given_up;
+  lock_release (&registry);
+  if (!given_up)
+    return PARK_REFUSED;
+  trace ("file %u is parked", d->file->nr);
+  do {
+    const uint64_t until = now + 100 * MS;
+
+    while (d->parked && !ending && now < until)
+      sleep_for (5 * MS);
+    lock_take (&registry);
+    if (!one_in (P.renamed_one_in))
+      take_back_locked (d);
+    lock_release (&registry);
+    if (!d->parked)
+      return PARK_OVER;
+  } while (!release (d));
+  return PARK_GONE;
 }
 
 static struct disk *
@@ -100,6 +149,7 @@ disk_new (struct file *f)
     .pages = &d->pages,
     .errors = &d->errors,
     .release = release,
+    .park = park,
     .disk = d,
   };
 
@@ -126,6 +176,7 @@ disk_get (struct file *f)
   if (d) {
     d->refs++;
     d->kept = false;
+    take_back_locked (d);
   }
   else
     f->disk = d = disk_new (f);
@@ -152,6 +203,7 @@ server_ends (void)
   const uint64_t until = now + 60 * SECOND;
   struct file *f;
 
+  ending = one_in (2);
   for (f = file; f < file + P.files; f++)
     while (f->disk && !f->disk->kept)
       if (wait_event (&disk_closed, until, "the end of a disk"))

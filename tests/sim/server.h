@@ -15,7 +15,7 @@
 struct disk {
   struct file *file;
   unsigned refs;
-  bool kept, changed;
+  bool kept, changed, parked;
   uint64_t closed_at; /* time of the last close */
   int fd;
   struct errors errors;

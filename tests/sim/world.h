@@ -39,6 +39,7 @@
   X (no_memory_one_in)                                                         \
   X (no_thread_one_in)                                                         \
   X (no_file_one_in) /* a descriptor */                                        \
+  X (renamed_one_in) /* while the disk is parked */                            \
   /* The file system, see kernel.c. */                                         \
   X (fs)                                                                       \
   X (files)                                                                    \
@@ -272,6 +273,9 @@ struct file {
   struct disk *disk; /* NULL if the file is not open */
   unsigned life;     /* how often the server has opened the file */
   uint64_t changing; /* bytes of the requests that change it now */
+  bool parked;       /* the disk has no description */
+  uint64_t told; /* event: another process has got the report of an error while
+                  * the disk was parked; 0 = none */
 };
 
 #define MOST_FILES 3
@@ -304,6 +308,10 @@ uint64_t devices_next (void);
 /* Descriptors are 1000 and up. */
 int file_open (struct file *f);
 struct file *file_of (int fd);
+
+/* The description is closed, and the number stays in use; and opened again. */
+void file_give_up (int fd);
+void file_take_back (int fd, struct file *f);
 void check_no_descriptor (void);
 
 /* End the writeback of pages. */
@@ -402,6 +410,9 @@ void promise_resident (const struct file *f);
 
 /* No page is resident, except failed ones.  "when" is for the report. */
 void promise_empty (struct file *f, const char *when);
+
+/* A parked disk cannot be opened again. */
+void promise_renamed (struct file *f);
 
 /* The disk of a file is idle, or is about to be freed: credit, slots and bytes
  * in flight are 0.

@@ -379,7 +379,8 @@ add_locked (struct evictor *ev, struct evictor_write *w)
 }
 
 /* Open the witness, at the first write: a disk that is only read needs none.
- * Other writers wait, because the witness sees only errors from then on.
+ * Other writers wait, because the witness sees only errors from then on: so a
+ * disk that was parked, and still has windows, gets none.
  */
 static void
 open_witness_unlocks (struct evictor *ev)
@@ -387,7 +388,7 @@ open_witness_unlocks (struct evictor *ev)
   int fd;
 
   lock_assert (&ev->lock);
-  if (ev->witness == NOT_OPENED) {
+  if (ev->witness == NOT_OPENED && !page_map_has_windows (&ev->map)) {
     ev->witness = OPENING;
     evictor_unlock (ev);
     fd = reopen (ev->config.fd, O_RDONLY);

@@ -29,6 +29,8 @@ extern int file_debug_evict;
 
 struct evictor;
 
+enum evictor_park { PARK_REFUSED, PARK_OVER, PARK_GONE };
+
 struct evictor_config {
   int fd;           /* of the disk: also the one of its errors */
   const char *name; /* for messages */
@@ -44,6 +46,14 @@ struct evictor_config {
    * the disk is gone: it has freed the evictor, and the thread ends.
    */
   bool (*release) (void *disk);
+
+  /* The thread calls this when a closed disk has pages that are not written.
+   * Closes all descriptions for a moment, so that the file system can be
+   * unmounted, and opens config.fd again.  Returns PARK_REFUSED if it has done
+   * nothing; PARK_GONE as release returns true, if the file cannot be opened
+   * any more.
+   */
+  enum evictor_park (*park) (void *disk);
   void *disk;
 };
 

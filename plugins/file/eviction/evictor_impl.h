@@ -102,6 +102,14 @@ evictor_unlock (struct evictor *ev)
 /* Wake the thread: there may be a step to take. */
 void evictor_wake_locked (struct evictor *ev);
 
+/* Whether the last client has left, and no request has come since. */
+static inline bool
+evictor_is_closed_locked (const struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  return ev->closed_at == ev->requests;
+}
+
 /* Requests have touched [offset, offset+length), and the kernel may read ahead
  * "ahead" bytes: the whole cells are in [low, high) now.
  */
@@ -149,6 +157,12 @@ void writeback_start_rest_unlocks (struct evictor *ev);
  * the oldest.
  */
 bool writeback_finish_unlocks (struct evictor *ev);
+
+/* Let the file system of a closed disk be unmounted while pages are not
+ * written, see config.park.  Returns true if the disk is gone; then the lock is
+ * not held.
+ */
+bool writeback_park_unlocks (struct evictor *ev);
 
 /* ---- retry.c ---- */
 

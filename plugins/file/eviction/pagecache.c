@@ -101,6 +101,16 @@ pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
   return pc->clean_is_stored && pagecache_is_written (pc, fd, offset, length);
 }
 
+bool
+pagecache_is_in_flight (const struct pagecache *pc, int fd, uint64_t offset,
+                        uint64_t length)
+{
+  struct kernel_counts counts;
+
+  return pc->counts == COUNTS_BY_CACHESTAT &&
+         kernel_count (fd, offset, length, &counts) && counts.writeback > 0;
+}
+
 int
 pagecache_drop (int fd, uint64_t offset, uint64_t length)
 {

@@ -113,6 +113,10 @@ bool pagecache_is_written (const struct pagecache *pc, int fd, uint64_t offset,
 bool pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
                          uint64_t length);
 
+/* Return true if pages of a range are known to be under writeback. */
+bool pagecache_is_in_flight (const struct pagecache *pc, int fd,
+                             uint64_t offset, uint64_t length);
+
 /* Drop the clean pages of a range from the page cache.  Length 0 means to the
  * end of the file.  Offset and length must be multiples of the page size.
  * POSIX_FADV_DONTNEED keeps partial pages, and folios that reach out of the

@@ -159,14 +159,6 @@ must_retry_locked (struct evictor *ev)
          errors_unreported (ev->config.errors);
 }
 
-/* Whether the last client has left, and no request has come since. */
-static bool
-is_closed_locked (const struct evictor *ev)
-{
-  lock_assert (&ev->lock);
-  return ev->closed_at == ev->requests;
-}
-
 /* Empty the closed disk and release it.  Returns true if it is gone.  Whatever
  * comes in the meantime, a request or one more close, changes the number of
  * requests: then the disk is not empty.
@@ -176,6 +168,8 @@ close_unlocks (struct evictor *ev)
 {
   const uint64_t closed_at = ev->closed_at;
 
+  if (writeback_park_unlocks (ev))
+    return true;
   empty_closed_unlocks (ev);
   while (ev->requests == closed_at && must_retry_locked (ev)) {
     retry_unlocks (ev);
@@ -229,12 +223,12 @@ run (void *arg)
     ev->wake_pending = false;
     if (file_debug_check)
       evictor_check_locked (ev);
-    if (step_unlocks (ev))
-      continue;
-    if (is_closed_locked (ev)) {
+    if (evictor_is_closed_locked (ev)) {
       if (close_unlocks (ev))
         return NULL;
     }
+    else if (step_unlocks (ev))
+      continue;
     else if (ev->quiet_ticks >= ev->empty_at)
       rests = empty_idle_unlocks (ev) && !ev->wake_pending;
     else

@@ -18,6 +18,7 @@
 #include <nbdkit-plugin.h>
 
 #include "evictor_impl.h"
+#include "kernel.h"
 
 /* The most runs of a piece, so that writers get credit steadily. */
 #define PIECE_RUNS 32
@@ -352,6 +353,39 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
   return clean && err == 0;
 }
 
+/* The times between two looks at a piece in flight, in ns. */
+#define LEAST_POLL 50000
+#define MOST_POLL 400000
+
+/* Look again and again whether the disk writes the next piece of a window: a
+ * system call that waits would keep the file system mounted after the last
+ * client has left.  The last run of a piece is started last.  Returns true if
+ * the last client has left: then the piece may be in flight.
+ */
+static bool
+poll_unlocks (struct evictor *ev, unsigned nr)
+{
+  struct cursor at = ev->map.window[nr].waited;
+  bool in_flight = ev->config.pages->by_range;
+  uint64_t ns = LEAST_POLL;
+  struct piece p;
+
+  if (!next_piece (ev, nr, &at, &p))
+    return false;
+  while (in_flight && !evictor_is_closed_locked (ev)) {
+    const struct extent *e = &p.runs[p.nr - 1];
+
+    evictor_unlock (ev);
+    in_flight = pagecache_is_in_flight (ev->config.pages, ev->config.fd,
+                                        e->offset, e->length);
+    if (in_flight)
+      sleep_until (nanoseconds_now () + ns);
+    ns = ns < MOST_POLL / 2 ? 2 * ns : MOST_POLL;
+    lock_take (&ev->lock);
+  }
+  return in_flight;
+}
+
 /* ---- the oldest window ---- */
 
 /* Keep all pages of a window: errseq_t reports that something failed, not what,
@@ -456,6 +490,8 @@ writeback_finish_unlocks (struct evictor *ev)
   lock_assert (&ev->lock);
   if (ev->map.head == ev->map.fill || w->pins > 0)
     return false;
+  if (!evictor_is_closed_locked (ev) && poll_unlocks (ev, nr))
+    return false;
   if (!retry_has_given_up_locked (ev)) {
     wait_and_drop_unlocks (ev, nr);
     if (w->waited.cell < w->nr_cells)
@@ -467,4 +503,45 @@ writeback_finish_unlocks (struct evictor *ev)
     report_window_unlocks (ev, "evicted", w);
   free_window_locked (ev, w);
   return true;
+}
+
+/* ---- parking ---- */
+
+/* A disk is parked at most so often before its pages are waited for. */
+#define MOST_PARKS 10
+
+/* A description that is opened later reports an error that nobody has seen.  So
+ * parking hides an error only if another program's fsync(2) gets it meanwhile,
+ * or if the file system is unmounted.
+ */
+bool
+writeback_park_unlocks (struct evictor *ev)
+{
+  const struct pagecache *pc = ev->config.pages;
+  const struct extent all = { 0, 0 };
+  bool done = !pc->by_range || ev->config.preserve;
+  unsigned nr = 0;
+
+  if (!done && page_map_has_windows (&ev->map))
+    settle_unlocks (ev);
+  while (!done && nr++ < MOST_PARKS && evictor_is_closed_locked (ev) &&
+         page_map_has_windows (&ev->map) &&
+         errors_now (ev->config.errors) == 0) {
+    enum evictor_park result;
+
+    if (ev->witness >= 0) {
+      kernel_close (ev->witness);
+      ev->witness = NOT_OPENED;
+    }
+    evictor_unlock (ev);
+    result = ev->config.park (ev->config.disk);
+    if (result == PARK_GONE)
+      return true;
+    if (result == PARK_OVER)
+      call_for_each (ev, &all, 1, start_range);
+    done = result == PARK_REFUSED || pc->counts != COUNTS_BY_CACHESTAT ||
+           pagecache_is_written (pc, ev->config.fd, 0, 0);
+    lock_take (&ev->lock);
+  }
+  return false;
 }

@@ -1,0 +1,206 @@
+#!/usr/bin/env bash
+# After the last client has left without a flush, the file system of its file can
+# be unmounted while the data is written, and then has it.  If nobody does so,
+# the pages go, and a client that comes back finds its data.
+#
+# The disk is an ext4 on a loop device on FUSE, whose server answers no write
+# until the test lets it.
+#
+#   test-umount.sh [CASE...]    of the functions case_* (all)
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+need losetup mkfs.ext4 nbdcopy
+
+image=$tmp/mounted/image
+
+# fails MESSAGE: after the blocked writes may proceed.
+fails ()
+{
+  touch "$tmp/gate"
+  fail "$@"
+}
+
+# blocks: let the disk write nothing from now on.
+blocks ()
+{
+  rm "$tmp/gate"
+}
+
+# mount_disk: $image is on the disk, and has its blocks.
+mount_disk ()
+{
+  touch "$tmp/gate"
+  fuse_file "gate=$tmp/gate" "refuse=$tmp/refuse" refused=EIO
+  under_pids+=("$fuse_server")
+  mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 -O ^has_journal "$tmp/disk" ||
+    fail mkfs
+  mkdir -p "$tmp/mounted"
+  mounts+=("$tmp/mounted")
+  mount -o loop "$tmp/disk" "$tmp/mounted" || fail mount
+  random_file "$image" 4M
+  sync "$image"
+  drop "$image"
+  random_file "$tmp/src" 128K # within the credit before a rate is known
+}
+
+has_the_data ()
+{
+  cmp -n 128K "$tmp/src" "$image" >&2 || fails "the data is not there: $*"
+}
+
+unmount_disk ()
+{
+  umount "$tmp/mounted" || fails 'umount at the end'
+  umount "$tmp/disk"
+}
+
+# leave: a client writes, and leaves without a flush.
+leave ()
+{
+  blocks
+  limited nbdcopy "$tmp/src" "$uri" || fails 'the copy failed'
+}
+
+# While the data is written, umount(2) has detached the file system, and waits.
+is_detached ()
+{
+  ! mountpoint -q "$tmp/mounted" || { gone "$umount" && start_umount; }
+}
+
+start_umount ()
+{
+  umount "$tmp/mounted" 2>/dev/null &
+  umount=$!
+  return 1
+}
+
+# unmounted EXPORT ARGUMENT...
+unmounted ()
+{
+  local umount
+
+  mount_disk
+  start_nbdkit "${@:2}" cache=none
+  uri="nbd+unix:///$1?socket=$tmp/sock"
+  leave
+  start_umount || :
+  eventually 1 is_detached || fails 'umount: busy while the data is written'
+  touch "$tmp/gate"
+  wait "$umount" || fail "umount: status $?"
+  eventually 5 grep -q 'unmounted or renamed' "$tmp/log" ||
+    fail 'the log does not say that'
+  mount -o loop "$tmp/disk" "$tmp/mounted" || fail 'the second mount'
+  has_the_data 'after umount'
+  drop "$image"
+  # The server works with it again.
+  limited nbdcopy --flush "$tmp/src" "$uri" || fail 'a copy after that failed'
+  empty_soon "$image" 'after that'
+  stop_nbdkit
+  unmount_disk
+}
+
+case_unmounted ()
+{
+  unmounted '' file "$image"
+}
+
+case_unmounted_directory ()
+{
+  unmounted image file "dir=$tmp/mounted"
+}
+
+case_stays ()
+{
+  mount_disk
+  start_nbdkit file "$image" cache=none
+  leave
+  sleep 0.3 # it is parked, perhaps again
+  touch "$tmp/gate"
+  empty_soon "$image" 'after the last client has left'
+  has_the_data 'in the end'
+  stop_nbdkit
+  unmount_disk
+}
+
+case_comes_back ()
+{
+  local i
+
+  mount_disk
+  start_nbdkit file "$image" cache=none
+  client_start --names "$uri"
+  for i in 0 0.05 0.12; do
+    ask a open
+    blocks
+    ask a write 0 64K
+    ask a close
+    sleep "$i"
+    ask b open
+    ask b read 0 64K
+    ask b write 1M 4K
+    touch "$tmp/gate"
+    ask b flush
+    ask b close
+    empty_soon "$image" "a client came back after $i s"
+  done
+  client_stop
+  stop_nbdkit
+  unmount_disk
+}
+
+case_terminated ()
+{
+  mount_disk
+  start_nbdkit file "$image" cache=none
+  leave
+  kill "$server"
+  sleep 0.1
+  alive "$server" || fails 'the server has ended before the data was written'
+  touch "$tmp/gate"
+  has_ended
+  empty_now "$image" 'after the server has ended'
+  has_the_data 'after the server has ended'
+  unmount_disk
+}
+
+# Nobody has seen the error of a page that was written while the disk was parked.
+case_refused ()
+{
+  mount_disk
+  start_nbdkit file "$image" cache=none
+  leave
+  touch "$tmp/refuse" "$tmp/gate"
+  eventually 5 grep -q 'an earlier write had failed' "$tmp/log" ||
+    fail 'the log does not have the error'
+  client_start "$uri"
+  ask_error EIO flush
+  rm "$tmp/refuse"
+  client_stop
+  stop_nbdkit
+  unmount_disk
+}
+
+case_renamed ()
+{
+  mount_disk
+  start_nbdkit file "$image" cache=none
+  leave
+  mv "$image" "$image.new"
+  eventually 5 grep -q 'unmounted or renamed' "$tmp/log" ||
+    fails 'the log does not say that'
+  touch "$tmp/gate"
+  sync "$image.new"
+  cmp -n 128K "$tmp/src" "$image.new" || fail 'the data was lost'
+  stop_nbdkit
+  unmount_disk
+}
+
+[ $# -gt 0 ] ||
+  set -- unmounted unmounted_directory stays comes_back terminated refused \
+    renamed
+for name; do "case_$name"; done
