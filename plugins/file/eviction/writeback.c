@@ -353,9 +353,11 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
   return clean && err == 0;
 }
 
-/* The times between two looks at a piece in flight, in ns. */
-#define LEAST_POLL 50000
-#define MOST_POLL 400000
+/* If a slow disk takes longer than LONG_NS for a piece, in ns, the thread looks
+ * at it every POLL_NS, and else waits in a system call: that costs less.
+ */
+#define LONG_NS UINT64_C (5000000)
+#define POLL_NS UINT64_C (700000)
 
 /* Look again and again whether the disk writes the next piece of a window: a
  * system call that waits would keep the file system mounted after the last
@@ -365,12 +367,13 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
 static bool
 poll_unlocks (struct evictor *ev, unsigned nr)
 {
+  const uint64_t rate = flight_rate (&ev->flight);
   struct cursor at = ev->map.window[nr].waited;
-  bool in_flight = ev->config.pages->by_range;
-  uint64_t ns = LEAST_POLL;
+  bool in_flight = rate > 0 &&
+                   rate < ev->flight.piece * UINT64_C (1000000000) / LONG_NS;
   struct piece p;
 
-  if (!next_piece (ev, nr, &at, &p))
+  if (!ev->config.pages->by_range || !next_piece (ev, nr, &at, &p))
     return false;
   while (in_flight && !evictor_is_closed_locked (ev)) {
     const struct extent *e = &p.runs[p.nr - 1];
@@ -379,8 +382,7 @@ poll_unlocks (struct evictor *ev, unsigned nr)
     in_flight = pagecache_is_in_flight (ev->config.pages, ev->config.fd,
                                         e->offset, e->length);
     if (in_flight)
-      sleep_until (nanoseconds_now () + ns);
-    ns = ns < MOST_POLL / 2 ? 2 * ns : MOST_POLL;
+      sleep_until (nanoseconds_now () + POLL_NS);
     lock_take (&ev->lock);
   }
   return in_flight;
