@@ -66,6 +66,17 @@ leave ()
   limited nbdcopy "$tmp/src" "$uri" || fails 'the copy failed'
 }
 
+is_closed ()
+{
+  ! readlink "/proc/$server/fd"/* | grep -qF "$image"
+}
+
+# parked: the server has closed the file.
+parked ()
+{
+  eventually 1 is_closed || fails 'the server has the file open'
+}
+
 # While the data is written, umount(2) has detached the file system, and waits.
 is_detached ()
 {
@@ -119,7 +130,7 @@ case_stays ()
   mount_disk
   start_nbdkit file "$image" cache=none
   leave
-  sleep 0.3 # it is parked, perhaps again
+  parked
   touch "$tmp/gate"
   empty_soon "$image" 'after the last client has left'
   has_the_data 'in the end'
@@ -158,6 +169,7 @@ case_terminated ()
   mount_disk
   start_nbdkit file "$image" cache=none
   leave
+  parked
   kill "$server"
   sleep 0.1
   alive "$server" || fails 'the server has ended before the data was written'
@@ -174,6 +186,7 @@ case_refused ()
   mount_disk
   start_nbdkit file "$image" cache=none
   leave
+  parked
   touch "$tmp/refuse" "$tmp/gate"
   eventually 5 grep -q 'an earlier write had failed' "$tmp/log" ||
     fail 'the log does not have the error'
@@ -190,6 +203,7 @@ case_renamed ()
   mount_disk
   start_nbdkit file "$image" cache=none
   leave
+  parked
   mv "$image" "$image.new"
   eventually 5 grep -q 'unmounted or renamed' "$tmp/log" ||
     fails 'the log does not say that'

@@ -353,11 +353,13 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
   return clean && err == 0;
 }
 
-/* If a slow disk takes longer than LONG_NS for a piece, in ns, the thread looks
- * at it every POLL_NS, and else waits in a system call: that costs less.
+/* If the disk takes longer than LONG_NS for a piece, the thread looks at it
+ * every POLL_NS, and else waits in a system call: that costs less.  While the
+ * speed is not known, it looks every SHORT_POLL_NS.  In ns.
  */
 #define LONG_NS UINT64_C (5000000)
 #define POLL_NS UINT64_C (700000)
+#define SHORT_POLL_NS UINT64_C (50000)
 
 /* Look again and again whether the disk writes the next piece of a window: a
  * system call that waits would keep the file system mounted after the last
@@ -369,8 +371,7 @@ poll_unlocks (struct evictor *ev, unsigned nr)
 {
   const uint64_t rate = flight_rate (&ev->flight);
   struct cursor at = ev->map.window[nr].waited;
-  bool in_flight = rate > 0 &&
-                   rate < ev->flight.piece * UINT64_C (1000000000) / LONG_NS;
+  bool in_flight = rate < ev->flight.piece * UINT64_C (1000000000) / LONG_NS;
   struct piece p;
 
   if (!ev->config.pages->by_range || !next_piece (ev, nr, &at, &p))
@@ -382,7 +383,7 @@ poll_unlocks (struct evictor *ev, unsigned nr)
     in_flight = pagecache_is_in_flight (ev->config.pages, ev->config.fd,
                                         e->offset, e->length);
     if (in_flight)
-      sleep_until (nanoseconds_now () + POLL_NS);
+      sleep_until (nanoseconds_now () + (rate > 0 ? POLL_NS : SHORT_POLL_NS));
     lock_take (&ev->lock);
   }
   return in_flight;
