@@ -522,7 +522,8 @@ writeback_park_unlocks (struct evictor *ev)
 {
   const struct pagecache *pc = ev->config.pages;
   const struct extent all = { 0, 0 };
-  bool done = !pc->by_range || ev->config.preserve;
+  bool done = !pc->by_range || ev->config.preserve ||
+              errors_now (ev->config.errors);
   unsigned nr = 0;
 
   if (!done && page_map_has_windows (&ev->map))
