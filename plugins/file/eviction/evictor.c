@@ -81,7 +81,7 @@ evictor_start (struct evictor *ev)
   int err;
 
   lock_take (&ev->lock);
-  err = thread_use_locked (ev);
+  err = thread_note_request_locked (ev);
   evictor_unlock (ev);
   return err;
 }
@@ -94,7 +94,7 @@ evictor_close (struct evictor *ev)
   lock_take (&ev->lock);
   busy = ev->runs || ev->low < ev->high ||
          (ev->map.failed > 0 && ev->retried != errors_now (ev->config.errors));
-  busy = busy && thread_use_locked (ev) == 0;
+  busy = busy && thread_note_request_locked (ev) == 0;
   if (busy)
     ev->closed_at = ev->requests;
   evictor_wake_locked (ev);
@@ -237,7 +237,7 @@ void
 evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   lock_take (&ev->lock);
-  thread_use_locked (ev);
+  thread_note_request_locked (ev);
   evictor_touch_locked (ev, offset, length, 2 * ev->config.read_ahead);
   list_cells_locked (ev, offset, length);
   while (drop_reads_due_locked (ev, 2) && drop_reads_unlocks (ev, false))
@@ -254,7 +254,7 @@ evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
   if (!count_soon && offset >= ev->low && offset + length <= ev->high)
     return;
   lock_take (&ev->lock);
-  thread_use_locked (ev);
+  thread_note_request_locked (ev);
   evictor_touch_locked (ev, offset, length, 0);
   if (count_soon)
     ev->count.after = 0;
@@ -410,7 +410,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   *w = (struct evictor_write){ .offset = offset, .length = length };
   lock_take (&ev->lock);
   open_witness_unlocks (ev);
-  added = thread_use_locked (ev) == 0;
+  added = thread_note_request_locked (ev) == 0;
   if (added) {
     w->credit = ((offset + length + page - 1) / page - offset / page) * page;
     added = get_credit_unlocks (ev, w->credit);
@@ -438,7 +438,7 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
   bool sealed = false;
 
   lock_take (&ev->lock);
-  thread_use_locked (ev);
+  thread_note_request_locked (ev);
   if (w->window) {
     sealed = --window->pins == 0 && (!page_map_has_room (&ev->map) ||
                                      window != page_map_filling (&ev->map));

@@ -137,7 +137,7 @@ void evictor_check_locked (const struct evictor *ev);
 /* Record that a request begins or ends: the disk is not idle.  Starts the
  * thread.  Returns 0 or an errno value.
  */
-int thread_use_locked (struct evictor *ev);
+int thread_note_request_locked (struct evictor *ev);
 
 /* ---- writeback.c ---- */
 

@@ -240,7 +240,7 @@ run (void *arg)
 }
 
 int
-thread_use_locked (struct evictor *ev)
+thread_note_request_locked (struct evictor *ev)
 {
   int err;
 
