@@ -158,7 +158,7 @@ may_have_folio (const struct disk *d, uint64_t at)
  * on the disk: no error was ever recorded.
  */
 static bool
-is_written (const struct connection *c, const struct evictor_zero *z)
+is_written (const struct connection *c, const struct evictor_change *z)
 {
   struct disk *d = c->disk;
   struct errors_call call;
@@ -227,7 +227,7 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
 {
   struct disk *d = c->disk;
   enum result r = NOT_DONE;
-  struct evictor_zero z;
+  struct evictor_change z;
 
   if (d->evictor == NULL)
     return try_methods (c, rq, offset, count);

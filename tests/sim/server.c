@@ -440,7 +440,7 @@ may_have_folio (const struct disk *d, uint64_t at)
 }
 
 static bool
-is_written (const struct connection *c, const struct evictor_zero *z)
+is_written (const struct connection *c, const struct evictor_change *z)
 {
   struct disk *d = c->disk;
   struct errors_call call;
@@ -482,7 +482,7 @@ punch (struct connection *c, struct change *change, uint64_t offset,
        uint64_t length, int *err)
 {
   struct disk *d = c->disk;
-  struct evictor_zero z;
+  struct evictor_change z;
   const bool may = !evictor_zero_begins (d->evictor, &z, offset, length) ||
                    !(may_have_folio (d, offset) ||
                      may_have_folio (d, offset + length)) ||

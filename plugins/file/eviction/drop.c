@@ -32,14 +32,10 @@ bool
 drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
                             uint64_t length)
 {
-  const struct evictor_zero *z;
   const struct drop *d;
   unsigned i;
 
   lock_assert (&ev->lock);
-  LIST_FOREACH (z, &ev->zeroes, next)
-    if (offset < z->offset + z->length && z->offset < offset + length)
-      return true;
   LIST_FOREACH (d, &ev->drops, next)
     for (i = 0; i < d->nr; i++)
       if (offset < d->runs[i].offset + d->runs[i].length &&

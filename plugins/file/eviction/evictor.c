@@ -365,7 +365,8 @@ add_locked (struct evictor *ev, struct evictor_write *w)
   w->begun = errors_now (ev->config.errors);
   if (window->nr_cells == 0)
     window->since = w->begun;
-  if (!page_map_add (&ev->map, w->offset, w->length, w->begun, &added, &freed))
+  if (!page_map_add (&ev->map, w->range.offset, w->range.length, w->begun,
+                     &added, &freed))
     return false;
   throttle_charge (&ev->throttle, added);
   throttle_return (&ev->throttle, w->credit + freed);
@@ -400,6 +401,18 @@ open_witness_unlocks (struct evictor *ev)
     lock_wait (&ev->lock, &ev->changed);
 }
 
+/* Whether a request changes pages of the range now. */
+static bool
+has_change (const struct changes *changes, uint64_t offset, uint64_t length)
+{
+  const struct evictor_change *c;
+
+  LIST_FOREACH (c, changes, next)
+    if (offset < c->offset + c->length && c->offset < offset + length)
+      return true;
+  return false;
+}
+
 bool
 evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                       uint64_t offset, uint64_t length)
@@ -407,8 +420,13 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   const uint64_t page = ev->map.page_size;
   bool added;
 
-  *w = (struct evictor_write){ .offset = offset, .length = length };
+  *w = (struct evictor_write){ .range = { .offset = offset,
+                                          .length = length } };
   lock_take (&ev->lock);
+  /* First: a zero may take long, and who has a slot keeps others from it. */
+  while (has_change (&ev->zeroes, offset, length))
+    lock_wait (&ev->lock, &ev->changed);
+  LIST_INSERT_HEAD (&ev->writes, &w->range, next);
   open_witness_unlocks (ev);
   added = thread_note_request_locked (ev) == 0;
   if (added) {
@@ -443,10 +461,13 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
     sealed = --window->pins == 0 && (!page_map_has_room (&ev->map) ||
                                      window != page_map_filling (&ev->map));
     if (errors_now (ev->config.errors) == w->begun)
-      page_map_replaced (&ev->map, w->offset, done);
+      page_map_replaced (&ev->map, w->range.offset, done);
   }
   else
     ev->unmapped--;
+  LIST_REMOVE (&w->range, next);
+  if (!LIST_EMPTY (&ev->zeroes))
+    cond_broadcast (&ev->changed);
   if (w->credit > 0)
     throttle_leave (&ev->throttle, w->credit);
   if (throttle_is_short (&ev->throttle) || sealed)
@@ -455,17 +476,19 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
 }
 
 bool
-evictor_zero_begins (struct evictor *ev, struct evictor_zero *z,
+evictor_zero_begins (struct evictor *ev, struct evictor_change *z,
                      uint64_t offset, uint64_t length)
 {
   const uint64_t cell = cell_size (&ev->map), end = offset + length;
   const uint64_t before = offset % cell, behind = (cell - end % cell) % cell;
   bool has_newer;
 
-  *z = (struct evictor_zero){ .offset = offset - before,
-                              .length = before + length + behind };
+  *z = (struct evictor_change){ .offset = offset - before,
+                                .length = before + length + behind };
   lock_take (&ev->lock);
   LIST_INSERT_HEAD (&ev->zeroes, z, next);
+  while (has_change (&ev->writes, z->offset, z->length))
+    lock_wait (&ev->lock, &ev->changed);
   has_newer = has_newer_locked (ev, z->offset, before) ||
               has_newer_locked (ev, end, behind);
   evictor_unlock (ev);
@@ -473,7 +496,7 @@ evictor_zero_begins (struct evictor *ev, struct evictor_zero *z,
 }
 
 void
-evictor_zero_ends (struct evictor *ev, struct evictor_zero *z)
+evictor_zero_ends (struct evictor *ev, struct evictor_change *z)
 {
   lock_take (&ev->lock);
   LIST_REMOVE (z, next);

@@ -57,18 +57,17 @@ struct evictor_config {
   void *disk;
 };
 
-/* A write in progress.  Belongs to the request's thread. */
-struct evictor_write {
+/* A range that a request changes now.  Belongs to the request's thread. */
+struct evictor_change {
+  LIST_ENTRY (evictor_change) next;
   uint64_t offset, length;
+};
+
+struct evictor_write {
+  struct evictor_change range;
   unsigned window;   /* its number: it is pinned */
   uint64_t credit;   /* bytes of its write slot */
   errors_mark begun; /* from before the write */
-};
-
-/* A zero or trim in progress.  Belongs to the request's thread. */
-struct evictor_zero {
-  LIST_ENTRY (evictor_zero) next;
-  uint64_t offset, length; /* whole cells: the range and what is beside it */
 };
 
 /* Create the evictor of a disk.  What the configuration points to outlives it.
@@ -166,13 +165,13 @@ void evictor_write_ends (struct evictor *ev, struct evictor_write *w,
 
 /* Call before a request changes [offset, offset+length) on the disk itself.
  * The kernel may drop pages beside the range, in the cells of its first and
- * last page.  So no request begins to write to these cells until
- * evictor_zero_ends.  Returns true if pages beside the range may be newer than
- * the disk.  length > 0.
+ * last page.  So this waits for writes to all these cells, and no write to them
+ * begins until evictor_zero_ends.  Returns true if pages beside the range may
+ * be newer than the disk.  length > 0.
  */
-bool evictor_zero_begins (struct evictor *ev, struct evictor_zero *z,
+bool evictor_zero_begins (struct evictor *ev, struct evictor_change *z,
                           uint64_t offset, uint64_t length);
-void evictor_zero_ends (struct evictor *ev, struct evictor_zero *z);
+void evictor_zero_ends (struct evictor *ev, struct evictor_change *z);
 
 /* A request has changed [offset, offset+length) on the disk itself.  Pages that
  * had failed there may be dropped again, unless an error was recorded since the

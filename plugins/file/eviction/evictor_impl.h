@@ -44,9 +44,10 @@ struct evictor {
   unsigned next_logged;  /* the log has the error of this number next */
   bool gave_up;          /* see retry_has_given_up_locked */
 
-  LIST_HEAD (drops, drop) drops; /* in progress */
-  LIST_HEAD (zeroes, evictor_zero) zeroes;
-  struct cond changed; /* a drop, a zero or a look has ended */
+  LIST_HEAD (drops, drop) drops;                      /* in progress */
+  LIST_HEAD (changes, evictor_change) writes, zeroes; /* likewise */
+  struct cond changed; /* a drop, a zero, a look, or a write beside a zero has
+                        * ended */
   unsigned unmapped;   /* writes in progress that had no memory */
 
   /* What requests and their readahead may have brought in since the disk was
@@ -190,7 +191,7 @@ bool retry_has_given_up_locked (struct evictor *ev);
 
 /* ---- drop.c ---- */
 
-/* Whether pages of the range are being dropped, also by a zero. */
+/* Whether pages of the range are being dropped. */
 bool drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
                                  uint64_t length);
 
