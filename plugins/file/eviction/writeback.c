@@ -249,14 +249,21 @@ void
 writeback_start_rest_unlocks (struct evictor *ev)
 {
   const struct extent e = { ev->low, ev->high - ev->low };
+  const bool retried = ev->retried == errors_now (ev->config.errors);
+  int err;
 
   lock_assert (&ev->lock);
   if (!ev->config.pages->by_range || ev->low >= ev->high ||
       errors_now (ev->config.errors) == 0)
     return;
   evictor_unlock (ev);
-  call_for_each (ev, &e, 1, start_range);
+  err = call_for_each (ev, &e, 1, start_range);
   lock_take (&ev->lock);
+  /* A file system that has shut down refuses each start: that is no reason to
+   * write failed pages once more again.
+   */
+  if (err && retried)
+    ev->retried = errors_now (ev->config.errors);
 }
 
 /* ---- waiting ---- */
