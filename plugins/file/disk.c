@@ -241,12 +241,12 @@ replace (struct disk *d, int fd)
 static bool
 open_for (struct disk *d, const struct exported *e)
 {
-  const bool writable = d->writable || e->writable;
-  const int fd = open_description (e, writable);
+  const int fd = open_description (e, d->writable || e->writable);
 
   if (fd == -1 || !replace (d, fd))
     return false;
-  d->writable = writable;
+  /* Without /proc it is the client's description. */
+  d->writable = (fcntl (d->fd, F_GETFL) & O_ACCMODE) == O_RDWR;
   d->parked = false;
   return true;
 }
@@ -347,7 +347,7 @@ static bool
 unregister_locked (struct disk *d, char **name, int *err)
 {
   *name = strdup (d->name);
-  *err = d->fd >= 0 ? errors_unreported (&d->errors) : 0;
+  *err = d->fd >= 0 && !d->parked ? errors_unreported (&d->errors) : 0;
   d->kept = *err && nr_kept < MOST_KEPT;
   nr_kept += d->kept;
   if (!d->kept) {
@@ -394,11 +394,13 @@ release (void *arg)
     last_thread = pthread_self ();
   }
   pthread_mutex_unlock (&registry_lock);
-  if (gone && d->parked)
+  if (gone && d->parked) {
+    errno = d->park_error;
     nbdkit_error ("%s: the last client disconnected without flushing, and the "
-                  "file was unmounted or renamed before all was written: only "
-                  "the kernel's log has errors of that",
+                  "file was unmounted or renamed before all was written: %m: "
+                  "only the kernel's log has errors of that",
                   name ? name : "a disk");
+  }
   log_unreported (name, err, !gone);
   if (gone)
     disk_free (d);
@@ -409,22 +411,74 @@ release (void *arg)
 
 /* ---- parking ---- */
 
-/* How long a disk is parked, and how often to see if a client has come back. */
+/* How long a disk is parked, and how often to see if a client has come back.
+ * After MOST_FAILURES to open it again for want of memory or descriptors, or
+ * for another process's lease, it is forgotten.
+ */
 #define PARK_NS 100000000
 #define PARK_INTERVAL 5000000
+#define MOST_FAILURES 20
 
 static atomic_bool ending;
 
-/* Open the disk by its name.  Returns -1 if that is another file now. */
+/* Open a file that was renamed.  Needs CAP_DAC_READ_SEARCH. */
+static int
+open_renamed (const struct disk *d)
+{
+  _Alignas(struct file_handle) char
+    room[sizeof (struct file_handle) + sizeof d->id.handle];
+  struct file_handle *h = (struct file_handle *) room;
+  char *folder = strdup (d->path);
+  int fd = -1, at;
+
+  if (folder == NULL || d->id.handle_bytes == 0) {
+    free (folder);
+    return -1;
+  }
+  *strrchr (folder, '/') = '\0';
+  at = open (*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  free (folder);
+  h->handle_bytes = d->id.handle_bytes;
+  h->handle_type = d->id.handle_type;
+  memcpy (h->f_handle, d->id.handle, d->id.handle_bytes);
+  if (at >= 0) {
+    fd = open_by_handle_at (
+      at, h, (d->writable ? O_RDWR : O_RDONLY) | O_NOCTTY | O_CLOEXEC);
+    close (at);
+  }
+  return fd;
+}
+
+static bool
+is_same (const struct disk *d, int fd)
+{
+  struct identity id;
+
+  return identity_of (fd, &id) && identity_order (&id, &d->id) == 0;
+}
+
+/* Open the disk by its name.  Returns -1 with errno, ENOENT if that is another
+ * file now.
+ */
 static int
 open_again (const struct disk *d)
 {
-  const int fd = exports_open_again (d->path, d->name, d->writable);
-  struct identity id;
+  int fd = exports_open_again (d->path, d->name, d->writable);
 
-  if (fd == -1 || (identity_of (fd, &id) && identity_order (&id, &d->id) == 0))
+  /* 0 and EXDEV as exports_open has them. */
+  if (fd == -1 && errno != 0 && errno != ENOENT && errno != ENOTDIR &&
+      errno != ELOOP && errno != ESTALE && errno != EXDEV)
+    return -1;
+  if (fd >= 0 && is_same (d, fd))
     return fd;
-  close (fd);
+  if (fd >= 0)
+    close (fd);
+  fd = open_renamed (d);
+  if (fd >= 0 && is_same (d, fd))
+    return fd;
+  if (fd >= 0)
+    close (fd);
+  errno = ENOENT;
   return -1;
 }
 
@@ -440,7 +494,7 @@ give_up (struct disk *d)
 
   pthread_mutex_lock (&d->opening);
   pthread_mutex_lock (&registry_lock);
-  idle = d->refs == 0 && !ending && !d->id.is_block;
+  idle = d->refs == 0 && !ending && !d->id.is_block && !errors_now (&d->errors);
   pthread_mutex_unlock (&registry_lock);
   if (idle && (fd = open_again (d)) >= 0) {
     close (fd);
@@ -453,27 +507,32 @@ give_up (struct disk *d)
   return idle;
 }
 
-static bool
+/* Returns 0 or an errno value. */
+static int
 take_back (struct disk *d)
 {
-  bool back;
-  int fd;
+  int fd, err = 0;
 
   pthread_mutex_lock (&d->opening);
-  if (d->parked && (fd = open_again (d)) >= 0)
-    d->parked = !replace (d, fd);
-  back = !d->parked;
+  if (d->parked) {
+    fd = open_again (d);
+    err = fd == -1 ? errno : replace (d, fd) ? 0 : EIO;
+    d->parked = err != 0;
+    d->park_error = err;
+  }
   pthread_mutex_unlock (&d->opening);
-  return back;
+  return err;
 }
 
 /* Called by the disk's thread, see evictor.h.  A file that was renamed in the
- * meantime is gone, and its pages stay.
+ * meantime, and cannot be found, is gone, and its pages stay.
  */
 static enum evictor_park
 park (void *arg)
 {
   struct disk *d = arg;
+  unsigned failures = 0;
+  int err;
 
   if (!give_up (d))
     return PARK_REFUSED;
@@ -482,9 +541,10 @@ park (void *arg)
 
     while (d->parked && !ending && nanoseconds_now () < until)
       sleep_until (nanoseconds_now () + PARK_INTERVAL);
-    if (take_back (d))
+    err = take_back (d);
+    if (err == 0)
       return PARK_OVER;
-  } while (!release (d));
+  } while ((err != ENOENT && ++failures < MOST_FAILURES) || !release (d));
   return PARK_GONE;
 }
 

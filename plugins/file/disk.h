@@ -62,6 +62,7 @@ struct disk {
                   * flushes; -1 = not open yet */
   bool writable; /* fd is, because a client may write; guarded by "opening" */
   atomic_bool parked; /* fd is open on nothing, see park; likewise */
+  int park_error;     /* why it cannot be opened again; likewise */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   bool rotational;

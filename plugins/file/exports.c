@@ -429,6 +429,7 @@ exports_open_again (const char *path, char *name, bool writable)
   if (fd >= 0 && e.writable != writable) {
     close (fd);
     fd = -1;
+    errno = EROFS;
   }
   return fd;
 }

@@ -52,7 +52,8 @@ int exports_reopen (int fd, int flags, const char *name);
 
 /* Open the export of an earlier client once more by its name, "path", which may
  * be another file by now, for writing or reading as "writable" says.  "name" is
- * for the debug log, escaped.  Returns -1 if that is not possible.
+ * for the debug log, escaped.  Returns -1 with errno, which is 0 for a file of
+ * another type.
  */
 int exports_open_again (const char *path, char *name, bool writable);
 

@@ -360,38 +360,33 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
   return clean && err == 0;
 }
 
-/* If the disk takes longer than LONG_NS for a piece, the thread looks at it
- * every POLL_NS, and else waits in a system call: that costs less.  While the
- * speed is not known, it looks every SHORT_POLL_NS.  In ns.
- */
-#define LONG_NS UINT64_C (5000000)
-#define POLL_NS UINT64_C (700000)
-#define SHORT_POLL_NS UINT64_C (50000)
-
-/* Look again and again whether the disk writes the next piece of a window: a
- * system call that waits would keep the file system mounted after the last
- * client has left.  The last run of a piece is started last.  Returns true if
- * the last client has left: then the piece may be in flight.
+/* Look every ms whether the disk writes the next piece of a window, as long as
+ * no writer waits for it: a system call that waits would keep the file system
+ * mounted after the last client has left.  A writer that waits does not leave.
+ * The last run of a piece is started last.  Returns true if the last client has
+ * left: then the piece may be in flight.
  */
 static bool
 poll_unlocks (struct evictor *ev, unsigned nr)
 {
-  const uint64_t rate = flight_rate (&ev->flight);
-  struct cursor at = ev->map.window[nr].waited;
-  bool in_flight = rate < ev->flight.piece * UINT64_C (1000000000) / LONG_NS;
-  struct piece p;
+  bool in_flight = ev->config.pages->by_range;
 
-  if (!ev->config.pages->by_range || !next_piece (ev, nr, &at, &p))
-    return false;
   while (in_flight && !evictor_is_closed_locked (ev)) {
-    const struct extent *e = &p.runs[p.nr - 1];
+    struct cursor at = ev->map.window[nr].waited; /* clients write it again */
+    struct piece p;
 
+    if (throttle_is_short (&ev->throttle) || !next_piece (ev, nr, &at, &p))
+      return false;
     evictor_unlock (ev);
     in_flight = pagecache_is_in_flight (ev->config.pages, ev->config.fd,
-                                        e->offset, e->length);
-    if (in_flight)
-      sleep_until (nanoseconds_now () + (rate > 0 ? POLL_NS : SHORT_POLL_NS));
+                                        p.runs[p.nr - 1].offset,
+                                        p.runs[p.nr - 1].length);
     lock_take (&ev->lock);
+    if (in_flight && !throttle_is_short (&ev->throttle) &&
+        !evictor_is_closed_locked (ev)) {
+      ev->wake_pending = false;
+      lock_wait_ms (&ev->lock, &ev->woken, 1);
+    }
   }
   return in_flight;
 }
@@ -520,6 +515,28 @@ writeback_finish_unlocks (struct evictor *ev)
 /* A disk is parked at most so often before its pages are waited for. */
 #define MOST_PARKS 10
 
+/* The time that a disk gets to write what was started, before it is parked
+ * again, and between two looks, in ns.
+ */
+#define GRACE_NS 2000000
+#define LOOK_NS 100000
+
+/* Start the writeback of all pages.  Returns true if they are on the disk soon.
+ */
+static bool
+is_written_soon (struct evictor *ev)
+{
+  const uint64_t until = nanoseconds_now () + GRACE_NS;
+  const struct extent all = { 0, 0 };
+  bool written;
+
+  call_for_each (ev, &all, 1, start_range);
+  while (written = pagecache_is_written (ev->config.pages, ev->config.fd, 0, 0),
+         !written && nanoseconds_now () < until)
+    sleep_until (nanoseconds_now () + LOOK_NS);
+  return written;
+}
+
 /* A description that is opened later reports an error that nobody has seen.  So
  * parking hides an error only if another program's fsync(2) gets it meanwhile,
  * or if the file system is unmounted.
@@ -528,18 +545,24 @@ bool
 writeback_park_unlocks (struct evictor *ev)
 {
   const struct pagecache *pc = ev->config.pages;
-  const struct extent all = { 0, 0 };
-  bool done = !pc->by_range || ev->config.preserve ||
-              errors_now (ev->config.errors);
-  unsigned nr = 0;
+  enum evictor_park result = PARK_OVER;
+  unsigned nr;
+  bool written;
 
-  if (!done && page_map_has_windows (&ev->map))
+  for (nr = 0; nr < MOST_PARKS && result == PARK_OVER; nr++) {
+    if (!pc->by_range || pc->counts != COUNTS_BY_CACHESTAT ||
+        ev->config.preserve || !page_map_has_windows (&ev->map) ||
+        errors_now (ev->config.errors))
+      return false;
+    evictor_unlock (ev);
+    /* At first, the disk's queue may be full, and a start would block. */
+    written = nr > 0 ? is_written_soon (ev)
+                     : pagecache_is_written (pc, ev->config.fd, 0, 0);
+    lock_take (&ev->lock);
     settle_unlocks (ev);
-  while (!done && nr++ < MOST_PARKS && evictor_is_closed_locked (ev) &&
-         page_map_has_windows (&ev->map) &&
-         errors_now (ev->config.errors) == 0) {
-    enum evictor_park result;
-
+    if (written || errors_now (ev->config.errors) ||
+        !evictor_is_closed_locked (ev))
+      return false;
     if (ev->witness >= 0) {
       kernel_close (ev->witness);
       ev->witness = NOT_OPENED;
@@ -548,10 +571,6 @@ writeback_park_unlocks (struct evictor *ev)
     result = ev->config.park (ev->config.disk);
     if (result == PARK_GONE)
       return true;
-    if (result == PARK_OVER)
-      call_for_each (ev, &all, 1, start_range);
-    done = result == PARK_REFUSED || pc->counts != COUNTS_BY_CACHESTAT ||
-           pagecache_is_written (pc, ev->config.fd, 0, 0);
     lock_take (&ev->lock);
   }
   return false;
