@@ -426,6 +426,8 @@ exports_open_again (const char *path, char *name, bool writable)
     fd = open_source (strrchr (path, '/') + 1, !writable, &e);
   else if (options.source == SOURCE_FILE)
     fd = open_source (NULL, !writable, &e);
+  else
+    errno = EOPNOTSUPP; /* fd= has no name */
   if (fd >= 0 && e.writable != writable) {
     close (fd);
     fd = -1;
