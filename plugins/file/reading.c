@@ -72,8 +72,10 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
  * could not read.  Then the error is logged, and errno is EIO.
  *
  * An error is not final if a client has changed the disk or a page of the range
- * is resident, because it may be of the writeback that the kernel begins with,
- * or if no direct read has succeeded, because the file system may have none.
+ * is resident, because it may be of the writeback that the kernel begins with.
+ * Nor if no direct read has succeeded: the file system may have none, or the
+ * kernel reports writeback that failed before the disk was opened, anywhere in
+ * the file (filemap_check_errors).
  */
 static bool
 is_final (struct connection *c, uint32_t count, uint64_t offset)
@@ -86,7 +88,7 @@ is_final (struct connection *c, uint32_t count, uint64_t offset)
       errno != EREMOTEIO && errno != ENOLINK && errno != ETIMEDOUT)
     return false;
   if (atomic_load (&d->changed) ||
-      (!d->direct_is_exact && !atomic_load (&d->direct_works)) ||
+      !atomic_load (&d->direct_works) ||
       pagecache_count (&d->pages, d->fd, start, offset + count - start) != 0)
     return false;
   errno = EIO;
