@@ -824,12 +824,17 @@ static int
 write_through (struct file *f, uint64_t offset, uint64_t length,
                uint32_t version)
 {
+  const uint32_t p = offset / PAGE, end = (offset + length + PAGE - 1) / PAGE;
   const bool fails = is_faulty () && one_in (P.write_error_one_in);
   uint64_t at;
 
   sleep_for (performance ? P.latency : random_below (300 * US));
-  /* fuse_wait_on_page_writeback: of a page that a mapping made dirty. */
-  wait_for_writeback (f, offset / PAGE, (offset + length + PAGE - 1) / PAGE);
+  /* fuse_fill_write_pages copies the data before fuse_send_write_pages waits
+   * for pages that a mapping made dirty, so a writeback that begins meanwhile
+   * has it.  Here none may begin.
+   */
+  while (bits_next (&f->writeback, p, end) < end)
+    wait_for_writeback (f, p, end);
   for (at = offset; at < offset + length; at += HALF) {
     struct page *page = &f->page[at / PAGE];
     const unsigned h = at / HALF % 2;
