@@ -840,12 +840,15 @@ write_through (struct file *f, uint64_t offset, uint64_t length,
     const unsigned h = at / HALF % 2;
 
     bit_set (&f->changed, at / PAGE, true);
-    if (fails) {
+    if (fails && !bit (&f->dirty, at / PAGE)) {
       split_folio (f, at / PAGE);
       make_absent (f, at / PAGE, at / PAGE + 1);
       continue;
     }
-    page->memory[h] = page->disk[h] = version;
+    page->memory[h] = version;
+    if (fails) /* it stays dirty */
+      continue;
+    page->disk[h] = version;
     bit_set (&f->volatile_, at / PAGE, true);
   }
   return fails ? EIO : 0;
