@@ -91,9 +91,10 @@ empty_unlocks (struct evictor *ev)
     ;
   left = count_left_unlocks (ev);
   /* The kernel may have taken failed pages, which count as resident: then some
-   * other pages may have stayed.
+   * other pages may have stayed.  A write without a cell may bring pages yet.
    */
-  if (left == 0 && ev->map.failed == 0 && ev->requests == requests) {
+  if (left == 0 && ev->map.failed == 0 && ev->unmapped == 0 &&
+      ev->requests == requests) {
     ev->low = UINT64_MAX;
     ev->high = 0;
   }
