@@ -35,6 +35,7 @@ static unsigned nr_failed_flushes;
 static uint64_t life_begins[MOST_FILES]; /* event */
 static bool gave_up[MOST_FILES];         /* in this life, see promise_gave_up */
 static bool has_failed[MOST_FILES];      /* a request */
+static bool left_out[MOST_FILES];        /* in this life, drops */
 
 /* "Writers wait in arrival order": some of the first ones may have left the
  * queue, and others have joined its end.
@@ -78,7 +79,7 @@ void
 promise_life (struct file *f)
 {
   f->life++;
-  gave_up[f->nr] = false;
+  gave_up[f->nr] = left_out[f->nr] = false;
   life_begins[f->nr] = ++event;
 }
 
@@ -402,6 +403,7 @@ promise_locked (const struct lock *l)
     return;
   check_order (d);
   note_busy (d);
+  left_out[d->file->nr] |= d->evictor->pause.left > 0;
   if (evictor_check_locked && one_in (16))
     evictor_check_locked (d->evictor);
 }
@@ -431,7 +433,9 @@ promise_ticked (const struct lock *l, uint64_t since)
 
 /* "The page cache holds at most 2 x N x SIZE and the requests in flight", while
  * nobody reads and nothing fails.  A request that is longer than the share gets
- * credit, too.  Without memory and threads, requests drop nothing.
+ * credit, too.  Without memory and threads, requests drop nothing.  After a
+ * slow drop that left its pages, for example in a folio that another window
+ * shares, drops are left out until the next count.
  */
 void
 promise_resident (const struct file *f)
@@ -443,7 +447,7 @@ promise_resident (const struct file *f)
   if (performance || !only_writes || P.preserve || P.reader || P.writer ||
       P.mapper || P.no_memory_one_in || P.no_thread_one_in ||
       P.write_error_one_in || P.flush_error_one_in || P.start_error_one_in ||
-      P.start_again_one_in)
+      P.start_again_one_in || left_out[f->nr])
     return;
   if (share < longest)
     share = longest;
