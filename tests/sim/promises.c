@@ -269,10 +269,11 @@ promise_read_begins (struct file *f, uint64_t offset, uint64_t length,
 }
 
 /* Whether the kernel or an earlier life of the server may have taken the only
- * copy of a page.
+ * copy of a version, or a disk that was renamed while it was parked has left it
+ * dirty: the next life does not know these pages.
  */
 static bool
-may_be_gone (const struct file *f, const struct page *page)
+may_be_gone (const struct file *f, const struct page *page, uint32_t version)
 {
   unsigned i;
 
@@ -280,7 +281,8 @@ may_be_gone (const struct file *f, const struct page *page)
       gave_up[f->nr] || f->told)
     return true;
   for (i = 0; i < page->nr_losses; i++)
-    if (page->loss[i].at < life_begins[f->nr])
+    if (page->loss[i].at < life_begins[f->nr] ||
+        (P.renamed_one_in && writes[version].life != f->life))
       return true;
   return false;
 }
@@ -293,7 +295,8 @@ promise_read_ends (struct file *f, uint64_t offset, uint64_t length,
   uint64_t at;
 
   for (at = offset; at < offset + length; at += HALF, promised++, versions++)
-    if (*versions < *promised && !may_be_gone (f, &f->page[at / PAGE]))
+    if (*versions < *promised &&
+        !may_be_gone (f, &f->page[at / PAGE], *promised))
       fault ("a read of page %u returns version %u, and version %u was "
              "acknowledged",
              (unsigned) (at / PAGE), *versions, *promised);
