@@ -529,7 +529,8 @@ evictor_flushed (struct evictor *ev)
       page_map_is_full (&ev->map, FLUSHED_BYTES, FLUSHED_CELLS))
     evictor_seal_locked (ev);
   ev->empty_at = 1; /* tick from now, unless a request follows */
-  if (ev->map.head < ev->map.fill)
+  /* A client that is back does not wait for the pauses of the close. */
+  if (ev->map.head < ev->map.fill || evictor_is_closed_locked (ev))
     evictor_wake_locked (ev);
   evictor_unlock (ev);
 }

@@ -144,7 +144,9 @@ empty_closed_unlocks (struct evictor *ev)
         (left == -1 && ms > LAST_BLIND_PAUSE_MS) ||
         end + (end - began) + ms * 1000000 > first_end + CLOSE_NS)
       return;
-    lock_wait_ms (&ev->lock, &ev->woken, ms);
+    if (!ev->wake_pending)
+      lock_wait_ms (&ev->lock, &ev->woken, ms);
+    ev->wake_pending = false;
   }
 }
 
