@@ -360,16 +360,21 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
   return clean && err == 0;
 }
 
-/* Look every ms whether the disk writes the next piece of a window, as long as
- * no writer waits for it: a system call that waits would keep the file system
- * mounted after the last client has left.  A writer that waits does not leave.
- * The last run of a piece is started last.  Returns true if the last client has
- * left: then the piece may be in flight.
+/* The times between two looks at a piece in flight, in ns. */
+#define LEAST_POLL 250000
+#define MOST_POLL 1000000
+
+/* Look again and again whether the disk writes the next piece of a window, as
+ * long as no writer waits for it: a system call that waits would keep the file
+ * system mounted after the last client has left.  A writer that waits does not
+ * leave.  The last run of a piece is started last.  Returns true if the last
+ * client has left: then the piece may be in flight.
  */
 static bool
 poll_unlocks (struct evictor *ev, unsigned nr)
 {
   bool in_flight = ev->config.pages->by_range;
+  uint64_t ns = LEAST_POLL;
 
   while (in_flight && !evictor_is_closed_locked (ev)) {
     struct cursor at = ev->map.window[nr].waited; /* clients write it again */
@@ -381,12 +386,10 @@ poll_unlocks (struct evictor *ev, unsigned nr)
     in_flight = pagecache_is_in_flight (ev->config.pages, ev->config.fd,
                                         p.runs[p.nr - 1].offset,
                                         p.runs[p.nr - 1].length);
+    if (in_flight)
+      sleep_until (nanoseconds_now () + ns);
+    ns = ns < MOST_POLL ? 2 * ns : MOST_POLL;
     lock_take (&ev->lock);
-    if (in_flight && !throttle_is_short (&ev->throttle) &&
-        !evictor_is_closed_locked (ev)) {
-      ev->wake_pending = false;
-      lock_wait_ms (&ev->lock, &ev->woken, 1);
-    }
   }
   return in_flight;
 }
