@@ -234,9 +234,10 @@ replace (struct disk *d, int fd)
   return done;
 }
 
-/* Open the disk for a client, if it is parked, or give it the rights of its
- * first client that may write.  None has written yet, so the old description
- * has no report that this server needs; calls in progress on it end as before.
+/* Open a parked disk for a client, which has had no error; or give a disk the
+ * rights of its first client that may write: none has written yet.  So the old
+ * description has no report that this server needs.  Calls in progress on it
+ * end as before.
  */
 static bool
 open_for (struct disk *d, const struct exported *e)

@@ -14,7 +14,7 @@
   skip "helgrind takes errno for shared with this C library"
 
 under+=(--tool=helgrind)
-# What was Misc is Dubious in valgrind 3.24.
+# Valgrind 3.24 calls Dubious what was Misc.
 for kind in Misc Dubious; do
   sed "s/Helgrind:Misc/Helgrind:$kind/" "$srcdir/serve/helgrind.supp" \
     >"$tmp/$kind.supp"

@@ -423,7 +423,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   *w = (struct evictor_write){ .range = { .offset = offset,
                                           .length = length } };
   lock_take (&ev->lock);
-  /* First: a zero may take long, and who has a slot keeps others from it. */
+  /* Before the slot: a zero may take long, and other writers need the slot. */
   while (has_change (&ev->zeroes, offset, length))
     lock_wait (&ev->lock, &ev->changed);
   LIST_INSERT_HEAD (&ev->writes, &w->range, next);

@@ -515,7 +515,7 @@ writeback_finish_unlocks (struct evictor *ev)
 
 /* ---- parking ---- */
 
-/* A disk is parked at most so often before its pages are waited for. */
+/* How often a disk is parked before the thread waits for its pages. */
 #define MOST_PARKS 10
 
 /* The time that a disk gets to write what was started, before it is parked
@@ -541,8 +541,8 @@ is_written_soon (struct evictor *ev)
 }
 
 /* A description that is opened later reports an error that nobody has seen.  So
- * parking hides an error only if another program's fsync(2) gets it meanwhile,
- * or if the file system is unmounted.
+ * parking hides an error only if another program's fsync(2) gets it first, or
+ * if the file system is unmounted.
  */
 bool
 writeback_park_unlocks (struct evictor *ev)
