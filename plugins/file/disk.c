@@ -13,7 +13,6 @@
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -32,6 +31,7 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *registry;
 static unsigned nr_disks, nr_kept;
 static pthread_cond_t disk_closed = PTHREAD_COND_INITIALIZER;
+atomic_bool disks_end;
 static pthread_t last_thread; /* that freed its disk, to be joined; 0 = none */
 
 /* The most disks without clients that stay open for an unreported error. */
@@ -81,9 +81,6 @@ report_calls (const struct disk *d, struct counters *counters)
                 counts ? counts : "nothing", reads);
 }
 
-static bool release (void *arg);
-static enum evictor_park park (void *arg);
-
 /* Returns 0 or -1, with d->evictor NULL where nothing is evicted. */
 static int
 add_evictor (struct disk *d, const struct exported *e)
@@ -99,8 +96,8 @@ add_evictor (struct disk *d, const struct exported *e)
     .counters = stats ? &stats->counters : NULL,
     .pages = &d->pages,
     .errors = &d->errors,
-    .release = release,
-    .park = park,
+    .release = disk_release,
+    .park = disk_park,
     .disk = d,
   };
   int err;
@@ -139,9 +136,8 @@ take_down (struct disk *d)
   d->fd = -1;
 }
 
-/* Close the descriptions that are opened when they are needed. */
-static void
-close_others (struct disk *d)
+void
+disk_close_others (struct disk *d)
 {
   size_t i;
 
@@ -160,7 +156,7 @@ disk_free (void *disk)
   struct disk *d = disk;
 
   take_down (d);
-  close_others (d);
+  disk_close_others (d);
   pthread_mutex_destroy (&d->opening);
   free (d->path);
   free (d->name);
@@ -222,9 +218,8 @@ set_up (struct disk *d, const struct exported *e)
   return true;
 }
 
-/* Let "fd" take the place of the disk's descriptor.  Closes "fd". */
-static bool
-replace (struct disk *d, int fd)
+bool
+disk_replace (struct disk *d, int fd)
 {
   const bool done = dup3 (fd, d->fd, O_CLOEXEC) >= 0;
 
@@ -244,7 +239,7 @@ open_for (struct disk *d, const struct exported *e)
 {
   const int fd = open_description (e, d->writable || e->writable);
 
-  if (fd == -1 || !replace (d, fd))
+  if (fd == -1 || !disk_replace (d, fd))
     return false;
   /* Without /proc it is the client's description. */
   d->writable = (fcntl (d->fd, F_GETFL) & O_ACCMODE) == O_RDWR;
@@ -374,11 +369,10 @@ log_unreported (char *name, int err, bool kept)
   free (name);
 }
 
-/* Called by the disk's thread, see evictor.h.  The thread that ends next joins
- * this one, which then has little left to do.
+/* The thread that ends next joins this one, which then has little left to do.
  */
-static bool
-release (void *arg)
+bool
+disk_release (void *arg)
 {
   struct disk *d = arg;
   pthread_t previous = 0;
@@ -410,143 +404,15 @@ release (void *arg)
   return gone;
 }
 
-/* ---- parking ---- */
-
-/* How long a disk is parked, and how often to see if a client has come back.
- * After MOST_FAILURES to open it again for want of memory or descriptors, or
- * for another process's lease, it is forgotten.
- */
-#define PARK_NS 100000000
-#define PARK_INTERVAL 5000000
-#define MOST_FAILURES 20
-
-static atomic_bool ending;
-
-/* Open a file that was renamed.  Needs CAP_DAC_READ_SEARCH. */
-static int
-open_renamed (const struct disk *d)
+bool
+disk_is_unused (struct disk *d)
 {
-  _Alignas(struct file_handle) char
-    room[sizeof (struct file_handle) + sizeof d->id.handle];
-  struct file_handle *h = (struct file_handle *) room;
-  char *folder = strdup (d->path);
-  int fd = -1, at;
+  bool unused;
 
-  if (folder == NULL || d->id.handle_bytes == 0) {
-    free (folder);
-    return -1;
-  }
-  *strrchr (folder, '/') = '\0';
-  at = open (*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  free (folder);
-  h->handle_bytes = d->id.handle_bytes;
-  h->handle_type = d->id.handle_type;
-  memcpy (h->f_handle, d->id.handle, d->id.handle_bytes);
-  if (at >= 0) {
-    fd = open_by_handle_at (
-      at, h, (d->writable ? O_RDWR : O_RDONLY) | O_NOCTTY | O_CLOEXEC);
-    close (at);
-  }
-  return fd;
-}
-
-static bool
-is_same (const struct disk *d, int fd)
-{
-  struct identity id;
-
-  return identity_of (fd, &id) && identity_order (&id, &d->id) == 0;
-}
-
-/* Open the disk by its name.  Returns -1 with errno, ENOENT if that is another
- * file now.
- */
-static int
-open_again (const struct disk *d)
-{
-  int fd = exports_open_again (d->path, d->name, d->writable);
-
-  /* 0 and EXDEV as exports_open has them. */
-  if (fd == -1 && errno != 0 && errno != ENOENT && errno != ENOTDIR &&
-      errno != ELOOP && errno != ESTALE && errno != EXDEV)
-    return -1;
-  if (fd >= 0 && is_same (d, fd))
-    return fd;
-  if (fd >= 0)
-    close (fd);
-  fd = open_renamed (d);
-  if (fd >= 0 && is_same (d, fd))
-    return fd;
-  if (fd >= 0)
-    close (fd);
-  errno = ENOENT;
-  return -1;
-}
-
-/* Close all descriptions of a disk without clients, if it can be opened again.
- * The number of the descriptor stays in use.  The last close of a block device
- * would wait for its pages.
- */
-static bool
-give_up (struct disk *d)
-{
-  int fd, place = -1;
-  bool idle;
-
-  pthread_mutex_lock (&d->opening);
   pthread_mutex_lock (&registry_lock);
-  idle = d->refs == 0 && !ending && !d->id.is_block && !errors_now (&d->errors);
+  unused = d->refs == 0 && !disks_end;
   pthread_mutex_unlock (&registry_lock);
-  if (idle && (fd = open_again (d)) >= 0) {
-    close (fd);
-    close_others (d);
-    place = eventfd (0, EFD_CLOEXEC);
-  }
-  idle = place >= 0 && replace (d, place);
-  d->parked = idle;
-  pthread_mutex_unlock (&d->opening);
-  return idle;
-}
-
-/* Returns 0 or an errno value. */
-static int
-take_back (struct disk *d)
-{
-  int fd, err = 0;
-
-  pthread_mutex_lock (&d->opening);
-  if (d->parked) {
-    fd = open_again (d);
-    err = fd == -1 ? errno : replace (d, fd) ? 0 : EIO;
-    d->parked = err != 0;
-    d->park_error = err;
-  }
-  pthread_mutex_unlock (&d->opening);
-  return err;
-}
-
-/* Called by the disk's thread, see evictor.h.  A file that was renamed in the
- * meantime, and cannot be found, is gone, and its pages stay.
- */
-static enum evictor_park
-park (void *arg)
-{
-  struct disk *d = arg;
-  unsigned failures = 0;
-  int err;
-
-  if (!give_up (d))
-    return PARK_REFUSED;
-  do {
-    const uint64_t until = nanoseconds_now () + PARK_NS;
-
-    while (d->parked && !ending && nanoseconds_now () < until)
-      sleep_until (nanoseconds_now () + PARK_INTERVAL);
-    err = take_back (d);
-    if (err == 0)
-      return PARK_OVER;
-  } while ((err != ENOENT && ++failures < MOST_FAILURES) || !release (d));
-  return PARK_GONE;
+  return unused;
 }
 
 void
@@ -568,7 +434,7 @@ disk_put (struct disk *d)
 void
 disk_free_all (void)
 {
-  ending = true;
+  disks_end = true;
   pthread_mutex_lock (&registry_lock);
   while (nr_disks > nr_kept)
     pthread_cond_wait (&disk_closed, &registry_lock);

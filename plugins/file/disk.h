@@ -58,11 +58,12 @@ struct disk {
   unsigned refs;           /* connections; guarded by the registry's lock */
   bool kept;               /* without connections, for an error; likewise */
   pthread_mutex_t opening; /* held while a client opens the disk */
-  int fd;        /* a description of its own: of the evictor, and of all
-                  * flushes; -1 = not open yet */
-  bool writable; /* fd is, because a client may write; guarded by "opening" */
-  atomic_bool parked; /* fd is open on nothing, see park; likewise */
-  int park_error;     /* why it cannot be opened again; likewise */
+  int fd;               /* a description of its own: of the evictor, and of all
+                         * flushes; -1 = not open yet */
+  atomic_bool writable; /* fd is, because a client may write; set with "opening"
+                         */
+  atomic_bool parked;   /* fd is open on nothing, see park.c; likewise */
+  int park_error; /* why it cannot be opened again; guarded by "opening" */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   bool rotational;
@@ -127,6 +128,26 @@ void disk_give_fua (struct disk *d, int fua_fd);
  * time, because files grow.
  */
 int64_t disk_size (const struct disk *d, int fd, const char *name);
+
+/* ---- between disk.c and park.c ---- */
+
+/* The server ends: disk_free_all waits for the disks' threads. */
+extern atomic_bool disks_end;
+
+/* Called by a disk's thread, see struct evictor_config. */
+bool disk_release (void *disk);
+enum evictor_park disk_park (void *disk);
+
+/* Whether the disk has no clients, and the server does not end. */
+bool disk_is_unused (struct disk *d);
+
+/* Let "fd" take the place of the disk's descriptor.  Closes "fd".  Returns
+ * false with nbdkit_error called.
+ */
+bool disk_replace (struct disk *d, int fd);
+
+/* Close the descriptions that are opened when they are needed. */
+void disk_close_others (struct disk *d);
 
 /* ---- in probe.c ---- */
 

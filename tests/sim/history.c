@@ -423,7 +423,7 @@ end_history (void)
     check_idle ("2 s after the last request");
     sleep_for (6 * SECOND);
     for (i = 0; i < P.files; i++)
-      if (file[i].disk && file[i].disk->evictor->runs)
+      if (file[i].disk && file[i].disk->evictor->thread.runs)
         fault ("the thread of an idle disk runs");
   }
   close_all ();

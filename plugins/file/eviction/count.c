@@ -20,35 +20,50 @@ void
 evictor_count_reader (struct evictor *ev, uint64_t second)
 {
   lock_take (&ev->lock);
-  if (ev->second != second) {
-    ev->readers_before = ev->second + 1 == second ? ev->readers : 0;
-    ev->readers = 0;
-    ev->second = second;
+  if (ev->readers.second != second) {
+    ev->readers.before = ev->readers.second + 1 == second ? ev->readers.now : 0;
+    ev->readers.now = 0;
+    ev->readers.second = second;
   }
-  ev->readers++;
+  ev->readers.now++;
   evictor_unlock (ev);
 }
 
 unsigned
-evictor_readers_locked (const struct evictor *ev)
+count_readers_locked (const struct evictor *ev)
 {
   const uint64_t second = nanoseconds_now () / 1000000000;
 
   lock_assert (&ev->lock);
-  if (second > ev->second + 1)
+  if (second > ev->readers.second + 1)
     return 0;
-  return ev->second == second && ev->readers_before > ev->readers
-           ? ev->readers_before
-           : ev->readers;
+  return ev->readers.second == second && ev->readers.before > ev->readers.now
+           ? ev->readers.before
+           : ev->readers.now;
 }
 
 /* ---- pages ---- */
+
+void
+count_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
+                    uint64_t ahead)
+{
+  const uint64_t cell = cell_size (&ev->map);
+  const uint64_t end = (offset + length + ahead + cell - 1) / cell * cell;
+
+  lock_assert (&ev->lock);
+  if (offset < ev->touched.low)
+    ev->touched.low = offset / cell * cell;
+  if (end > ev->touched.high)
+    ev->touched.high = end;
+  ev->count.after -= length < ev->count.after ? length : ev->count.after;
+}
 
 /* Return the resident bytes of [low, high), or -1. */
 static int64_t
 count_unlocks (struct evictor *ev)
 {
-  const uint64_t low = ev->low, high = ev->high;
+  const uint64_t low = ev->touched.low, high = ev->touched.high;
   int64_t resident = 0;
 
   lock_assert (&ev->lock);
@@ -93,7 +108,7 @@ allowance_locked (const struct evictor *ev)
   return ev->map.nr_reads * cell_size (&ev->map) +
          (uint64_t) atomic_load (&ev->reading) + ev->throttle.used +
          ev->map.failed * ev->map.page_size +
-         2 * evictor_readers_locked (ev) * ev->config.read_ahead +
+         2 * count_readers_locked (ev) * ev->config.read_ahead +
          throttle_share (&ev->throttle) / 4;
 }
 
@@ -113,7 +128,7 @@ count_due_unlocks (struct evictor *ev)
 
   lock_assert (&ev->lock);
   if (ev->config.preserve || ev->count.after > 0 ||
-      began < ev->count.not_before || ev->sweep_at != UINT64_MAX)
+      began < ev->count.not_before || ev->sweep.at != UINT64_MAX)
     return false;
   if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
     resident = count_unlocks (ev);

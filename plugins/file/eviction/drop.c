@@ -240,7 +240,7 @@ most_cells (const struct evictor *ev)
 {
   const uint64_t share = throttle_share (&ev->throttle);
 
-  return share / 2 / cell_size (&ev->map) + 2 + 2 * evictor_readers_locked (ev);
+  return share / 2 / cell_size (&ev->map) + 2 + 2 * count_readers_locked (ev);
 }
 
 /* With preserve there is no readahead, and leftovers stay in the list. */
@@ -332,6 +332,23 @@ drop_reads_unlocks (struct evictor *ev, bool all)
   return true;
 }
 
+/* ---- failed pages ---- */
+
+void
+drop_rest_unlocks (struct evictor *ev, const struct extent *e)
+{
+  const uint64_t cell = cell_size (&ev->map);
+  struct cell *c = cell_find (&ev->map, e->offset / cell);
+  unsigned page = e->offset % cell / ev->map.page_size;
+  struct drop d = { .nr = 0 };
+
+  lock_assert (&ev->lock);
+  if (c == NULL || ev->unmapped > 0 || is_unknown (ev, c)) /* later */
+    return;
+  add_cell (ev, &d, c, &page, CELL_PAGES, 0, true);
+  drop_ranges_unlocks (ev, &d);
+}
+
 /* ---- sweeps ---- */
 
 /* Bytes.  A piece takes 1 or 2 ms if all of it is resident in single pages, and
@@ -349,11 +366,11 @@ void
 drop_sweep_begins_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  if (ev->config.preserve || ev->low >= ev->high)
+  if (ev->config.preserve || ev->touched.low >= ev->touched.high)
     return;
   counters_add (ev->config.counters, STATS_SWEEPS, 1);
-  ev->sweep_at = ev->low;
-  ev->sweep_most = PIECE;
+  ev->sweep.at = ev->touched.low;
+  ev->sweep.most = PIECE;
 }
 
 /* Add what a sweep drops of the cell at "offset", or if there is none, up to
@@ -385,48 +402,32 @@ sweep_cell (const struct evictor *ev, struct drop *d, uint64_t offset,
   return nr * size + page * ev->map.page_size;
 }
 
-void
-drop_rest_unlocks (struct evictor *ev, const struct extent *e)
-{
-  const uint64_t end = e->offset + e->length;
-  const struct cell *c = cell_find (&ev->map, e->offset / cell_size (&ev->map));
-  struct drop d = { .nr = 0 };
-  uint64_t at = e->offset;
-
-  lock_assert (&ev->lock);
-  if (ev->unmapped > 0 || (c && is_unknown (ev, c))) /* later */
-    return;
-  while (at < end && !is_full (&d))
-    at = sweep_cell (ev, &d, at, end, true);
-  drop_ranges_unlocks (ev, &d);
-}
-
 bool
 drop_sweep_unlocks (struct evictor *ev, bool all)
 {
   const uint64_t begin = nanoseconds_now (), size = cell_size (&ev->map);
   struct drop d = { .nr = 0 };
-  uint64_t end, at = ev->sweep_at;
+  uint64_t end, at = ev->sweep.at;
 
   lock_assert (&ev->lock);
   if (at == UINT64_MAX || ev->unmapped > 0)
     return false;
-  end = ((at + ev->sweep_most) / size + 1) * size;
-  if (end > ev->high)
-    end = ev->high;
+  end = ((at + ev->sweep.most) / size + 1) * size;
+  if (end > ev->touched.high)
+    end = ev->touched.high;
   while (at < end && !is_full (&d))
     at = sweep_cell (ev, &d, at, end, all);
   drop_ranges_unlocks (ev, &d);
-  ev->sweep_at = at < ev->high ? at : UINT64_MAX;
-  if (ev->sweep_at == UINT64_MAX) {
+  ev->sweep.at = at < ev->touched.high ? at : UINT64_MAX;
+  if (ev->sweep.at == UINT64_MAX) {
     ev->count.after_sweep = true;
     if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
       ev->count.after = 0;
   }
   if (nanoseconds_now () - begin >= QUICK_NS)
-    ev->sweep_most = PIECE;
-  else if (ev->sweep_most < MOST_PIECE ||
-           ev->sweep_most < (ev->high - ev->low) / MOST_PIECES)
-    ev->sweep_most *= 2;
+    ev->sweep.most = PIECE;
+  else if (ev->sweep.most < MOST_PIECE ||
+           ev->sweep.most < (ev->touched.high - ev->touched.low) / MOST_PIECES)
+    ev->sweep.most *= 2;
   return true;
 }

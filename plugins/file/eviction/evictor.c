@@ -44,97 +44,34 @@ evictor_new (const struct evictor_config *config)
   ev->config = *config;
   lock_init (&ev->lock);
   cond_init (&ev->changed);
-  cond_init (&ev->woken);
+  cond_init (&ev->thread.woken);
   throttle_init (&ev->throttle, config->ring);
   if (!config->pages->by_range) /* its speed is not measured */
     throttle_set_limit (&ev->throttle, UINT64_MAX);
   flight_init (&ev->flight);
-  ev->witness = NOT_OPENED;
-  ev->low = UINT64_MAX;
-  ev->sweep_at = UINT64_MAX;
+  reports_init (ev);
+  ev->touched.low = UINT64_MAX;
+  ev->sweep.at = UINT64_MAX;
   return ev;
 }
 
 void
 evictor_free (struct evictor *ev)
 {
-  if (ev->has_thread && !thread_is_self (ev->thread)) {
+  if (ev->thread.exists && !thread_is_self (ev->thread.id)) {
     lock_take (&ev->lock);
-    ev->stopping = true;
-    evictor_wake_locked (ev);
+    ev->thread.stopping = true;
+    thread_wake_locked (ev);
     evictor_unlock (ev);
-    thread_join (ev->thread);
+    thread_join (ev->thread.id);
   }
   page_map_free (&ev->map);
   throttle_free (&ev->throttle);
-  cond_destroy (&ev->woken);
+  cond_destroy (&ev->thread.woken);
   cond_destroy (&ev->changed);
   lock_destroy (&ev->lock);
-  if (ev->witness >= 0)
-    kernel_close (ev->witness);
+  reports_close_witness (ev);
   free (ev);
-}
-
-int
-evictor_start (struct evictor *ev)
-{
-  int err;
-
-  lock_take (&ev->lock);
-  err = thread_note_request_locked (ev);
-  evictor_unlock (ev);
-  return err;
-}
-
-bool
-evictor_close (struct evictor *ev)
-{
-  bool busy;
-
-  lock_take (&ev->lock);
-  busy = ev->runs || ev->low < ev->high ||
-         (ev->map.failed > 0 && ev->retried != errors_now (ev->config.errors));
-  busy = busy && thread_note_request_locked (ev) == 0;
-  if (busy)
-    ev->closed_at = ev->requests;
-  evictor_wake_locked (ev);
-  evictor_unlock (ev);
-  return busy;
-}
-
-bool
-evictor_is_emptied (struct evictor *ev)
-{
-  bool emptied;
-
-  lock_take (&ev->lock);
-  emptied = ev->emptied_at == ev->requests;
-  evictor_unlock (ev);
-  return emptied;
-}
-
-void
-evictor_wake_locked (struct evictor *ev)
-{
-  lock_assert (&ev->lock);
-  if (!ev->wake_pending)
-    cond_signal (&ev->woken);
-  ev->wake_pending = true;
-}
-
-void
-evictor_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
-                      uint64_t ahead)
-{
-  const uint64_t cell = cell_size (&ev->map);
-  const uint64_t end = (offset + length + ahead + cell - 1) / cell * cell;
-
-  lock_assert (&ev->lock);
-  if (offset < ev->low)
-    ev->low = offset / cell * cell;
-  if (end > ev->high)
-    ev->high = end;
-  ev->count.after -= length < ev->count.after ? length : ev->count.after;
 }
 
 /* ---- other processes' pages ---- */
@@ -238,12 +175,12 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 {
   lock_take (&ev->lock);
   thread_note_request_locked (ev);
-  evictor_touch_locked (ev, offset, length, 2 * ev->config.read_ahead);
+  count_touch_locked (ev, offset, length, 2 * ev->config.read_ahead);
   list_cells_locked (ev, offset, length);
   while (drop_reads_due_locked (ev, 2) && drop_reads_unlocks (ev, false))
     ;
   if (drop_reads_due_locked (ev, 1))
-    evictor_wake_locked (ev);
+    thread_wake_locked (ev);
   evictor_unlock (ev);
 }
 
@@ -251,14 +188,15 @@ void
 evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
                   bool count_soon)
 {
-  if (!count_soon && offset >= ev->low && offset + length <= ev->high)
+  if (!count_soon && offset >= ev->touched.low &&
+      offset + length <= ev->touched.high)
     return;
   lock_take (&ev->lock);
   thread_note_request_locked (ev);
-  evictor_touch_locked (ev, offset, length, 0);
+  count_touch_locked (ev, offset, length, 0);
   if (count_soon)
     ev->count.after = 0;
-  evictor_wake_locked (ev);
+  thread_wake_locked (ev);
   evictor_unlock (ev);
 }
 
@@ -346,7 +284,7 @@ get_credit_unlocks (struct evictor *ev, uint64_t bytes)
   lock_assert (&ev->lock);
   if (granted)
     return true;
-  evictor_wake_locked (ev);
+  thread_wake_locked (ev);
   granted = throttle_wait (t, &ev->lock, bytes);
   counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
   return granted;
@@ -374,31 +312,9 @@ add_locked (struct evictor *ev, struct evictor_write *w)
   window->pins++;
   if (page_map_is_full (&ev->map, evictor_window_size (ev), WINDOW_CELLS)) {
     evictor_seal_locked (ev);
-    evictor_wake_locked (ev);
+    thread_wake_locked (ev);
   }
   return true;
-}
-
-/* Open the witness, at the first write: a disk that is only read needs none.
- * Other writers wait, because the witness sees only errors from then on: so a
- * disk that was parked, and still has windows, gets none.
- */
-static void
-open_witness_unlocks (struct evictor *ev)
-{
-  int fd;
-
-  lock_assert (&ev->lock);
-  if (ev->witness == NOT_OPENED && !page_map_has_windows (&ev->map)) {
-    ev->witness = OPENING;
-    evictor_unlock (ev);
-    fd = reopen (ev->config.fd, O_RDONLY);
-    lock_take (&ev->lock);
-    ev->witness = fd;
-    cond_broadcast (&ev->changed);
-  }
-  while (ev->witness == OPENING)
-    lock_wait (&ev->lock, &ev->changed);
 }
 
 /* Whether a request changes pages of the range now. */
@@ -427,7 +343,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   while (has_change (&ev->zeroes, offset, length))
     lock_wait (&ev->lock, &ev->changed);
   LIST_INSERT_HEAD (&ev->writes, &w->range, next);
-  open_witness_unlocks (ev);
+  reports_open_witness_unlocks (ev);
   added = thread_note_request_locked (ev) == 0;
   if (added) {
     w->credit = ((offset + length + page - 1) / page - offset / page) * page;
@@ -437,7 +353,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   while (drop_is_in_progress_locked (ev, offset, length) ||
          (added && !page_map_has_room (&ev->map)))
     lock_wait (&ev->lock, &ev->changed);
-  evictor_touch_locked (ev, offset, length, 0);
+  count_touch_locked (ev, offset, length, 0);
   if (added && !add_locked (ev, w)) {
     throttle_return (&ev->throttle, w->credit);
     added = false;
@@ -471,7 +387,7 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
   if (w->credit > 0)
     throttle_leave (&ev->throttle, w->credit);
   if (throttle_is_short (&ev->throttle) || sealed)
-    evictor_wake_locked (ev);
+    thread_wake_locked (ev);
   evictor_unlock (ev);
 }
 
@@ -528,9 +444,9 @@ evictor_flushed (struct evictor *ev)
   if (page_map_has_room (&ev->map) &&
       page_map_is_full (&ev->map, FLUSHED_BYTES, FLUSHED_CELLS))
     evictor_seal_locked (ev);
-  ev->empty_at = 1; /* tick from now, unless a request follows */
+  ev->idle.empty_at = 1; /* tick from now, unless a request follows */
   /* A client that is back does not wait for the pauses of the close. */
   if (ev->map.head < ev->map.fill || evictor_is_closed_locked (ev))
-    evictor_wake_locked (ev);
+    thread_wake_locked (ev);
   evictor_unlock (ev);
 }

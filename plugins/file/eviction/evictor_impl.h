@@ -25,72 +25,80 @@
 #include "throttle.h"
 #include "util.h"
 
-/* Values of "witness" that are not descriptors. */
-enum { NOT_OPENED = -2, OPENING = -3 };
-
 struct evictor {
   struct evictor_config config; /* constant */
   _Atomic int64_t reading;      /* bytes of reads in progress */
 
   struct lock lock; /* guards all below, except what the thread uses */
-
-  int witness; /* a description of its own, see settle_unlocks; -1 = none */
-
   struct page_map map;
   struct throttle throttle;
-  struct flight flight;  /* used by the thread alone, as are these: */
-  errors_mark failed_at; /* when a call of the evictor failed last */
-  unsigned nr_errors;    /* that calls of the evictor have reported */
-  unsigned next_logged;  /* the log has the error of this number next */
-  bool gave_up;          /* see retry_has_given_up_locked */
-
   LIST_HEAD (drops, drop) drops;                      /* in progress */
   LIST_HEAD (changes, evictor_change) writes, zeroes; /* likewise */
+  unsigned unmapped;   /* writes in progress that had no memory */
   struct cond changed; /* a drop, a zero, a look, or a write beside a zero has
                         * ended */
-  unsigned unmapped;   /* writes in progress that had no memory */
+
+  struct flight flight; /* used by the thread alone */
+
+  struct { /* of the kernel, see reports.c; but for the first, the thread's */
+    int witness;          /* a descriptor, or one of the special values */
+    errors_mark latest;   /* that a call of the evictor got */
+    unsigned nr;          /* that calls of the evictor got */
+    unsigned next_logged; /* the log has the one of this number next */
+  } reports;
+
+  struct {               /* see retry.c */
+    errors_mark retried; /* when failed pages were written once more; 0 = not
+                          * all that are failed now */
+    bool gave_up;        /* see retry_has_given_up_locked */
+  } retry;
 
   /* What requests and their readahead may have brought in since the disk was
    * emptied: [low, high).  Nothing else is counted or swept.
    */
-  _Atomic uint64_t low, high;
-  uint64_t sweep_at;   /* offset of the sweep in progress, or UINT64_MAX */
-  uint64_t sweep_most; /* bytes of its next piece */
-
-  struct {               /* of the resident pages, see count.c: */
+  struct {
+    _Atomic uint64_t low, high;
+  } touched;
+  struct {               /* of the resident pages, see count.c */
     uint64_t after;      /* bytes of requests until the next count */
     uint64_t not_before; /* time of the next one, in ns */
     uint64_t tolerated;  /* bytes over the allowance that a sweep has left */
     unsigned nr;         /* wraps */
     bool after_sweep;    /* there was no count since the last sweep */
   } count;
-  struct { /* drops that are left out after one without effect, see drop.c */
+  struct { /* connections that have read */
+    uint64_t second;
+    unsigned now, before; /* in that second, and in the one before */
+  } readers;
+
+  struct {         /* see drop.c */
+    uint64_t at;   /* offset of the sweep in progress, or UINT64_MAX */
+    uint64_t most; /* bytes of its next piece */
+  } sweep;
+  struct { /* drops that are left out after one without effect */
     unsigned length, left;
   } pause;
 
-  /* Connections that have read in this second, and in the one before. */
-  uint64_t second;
-  unsigned readers, readers_before;
-
-  /* The thread. */
-  pthread_t thread;
-  bool has_thread;     /* it must be joined */
-  bool runs;           /* and has not ended */
-  bool stopping;       /* it must end */
-  bool wake_pending;   /* it looks for a step before it waits */
-  errors_mark retried; /* when failed pages were written once more; 0 = not
-                        * all that are failed now */
-  unsigned turn;       /* of reads, writes and sweeps; wraps */
-  struct cond woken;
+  struct { /* see thread.c */
+    pthread_t id;
+    bool exists;       /* it must be joined */
+    bool runs;         /* and has not ended */
+    bool stopping;     /* it must end */
+    bool wake_pending; /* it looks for a step before it waits */
+    struct cond woken;
+    unsigned turn; /* of reads, writes and sweeps; wraps */
+  } thread;
+  struct {
+    unsigned ticks;    /* without a request */
+    unsigned empty_at; /* ticks at which to empty the disk */
+    unsigned attempts; /* to empty it; some pages stayed */
+  } idle;
 
   /* Begins and ends of requests, and closes.  If this is the number after the
    * last close, the disk is closed; if it was emptied at this number, it is as
    * empty as then.
    */
   uint64_t requests, closed_at, emptied_at;
-  unsigned quiet_ticks; /* ticks without a request */
-  unsigned empty_at;    /* quiet ticks at which to empty the disk */
-  unsigned attempts;    /* to empty the idle disk; some pages stayed */
 };
 
 /* Release the lock, and wake the writers that were granted slot and credit. */
@@ -100,9 +108,6 @@ evictor_unlock (struct evictor *ev)
   throttle_unlock (&ev->throttle, &ev->lock);
 }
 
-/* Wake the thread: there may be a step to take. */
-void evictor_wake_locked (struct evictor *ev);
-
 /* Whether the last client has left, and no request has come since. */
 static inline bool
 evictor_is_closed_locked (const struct evictor *ev)
@@ -111,20 +116,11 @@ evictor_is_closed_locked (const struct evictor *ev)
   return ev->closed_at == ev->requests;
 }
 
-/* Requests have touched [offset, offset+length), and the kernel may read ahead
- * "ahead" bytes: the whole cells are in [low, high) now.
- */
-void evictor_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
-                           uint64_t ahead);
-
 /* Size of a window at present, in bytes. */
 uint64_t evictor_window_size (const struct evictor *ev);
 
 /* Seal the filling window.  Returns false if it is empty. */
 bool evictor_seal_locked (struct evictor *ev);
-
-/* Return the number of connections whose readahead may be resident. */
-unsigned evictor_readers_locked (const struct evictor *ev);
 
 /* ---- check.c ---- */
 
@@ -135,10 +131,44 @@ void evictor_check_locked (const struct evictor *ev);
 
 /* ---- thread.c ---- */
 
+/* Wake the thread: there may be a step to take. */
+void thread_wake_locked (struct evictor *ev);
+
 /* Record that a request begins or ends: the disk is not idle.  Starts the
  * thread.  Returns 0 or an errno value.
  */
 int thread_note_request_locked (struct evictor *ev);
+
+/* ---- reports.c ---- */
+
+/* Begin without a witness. */
+void reports_init (struct evictor *ev);
+
+/* Open the witness, at the first write: a disk that is only read needs none.
+ * Other writers wait, because the witness sees only errors from then on: so a
+ * disk that was parked, and still has windows, gets none.
+ */
+void reports_open_witness_unlocks (struct evictor *ev);
+
+void reports_close_witness (struct evictor *ev);
+bool reports_has_witness (const struct evictor *ev);
+
+/* These calls of the thread, without the lock, record, count and log an error
+ * that the kernel reports to them, and return it, or 0: start the writeback of
+ * ranges, wait for it, sync the file, or only look whether the disk's
+ * description has a report.  As an error may be of any page, callers compare
+ * marks before they trust one, and seldom need the error itself.
+ */
+int reports_start (struct evictor *ev, const struct extent *e, unsigned nr);
+int reports_wait (struct evictor *ev, const struct extent *e, unsigned nr);
+int reports_sync (struct evictor *ev);
+int reports_look (struct evictor *ev);
+
+/* Before pages are dropped, find out whether all errors are recorded.  Another
+ * call may have used up the kernel's report of one, and not yet have recorded
+ * it; or a page was written by another process after the wait, and failed.
+ */
+void reports_settle_unlocks (struct evictor *ev);
 
 /* ---- writeback.c ---- */
 
@@ -159,11 +189,13 @@ void writeback_start_rest_unlocks (struct evictor *ev);
  */
 bool writeback_finish_unlocks (struct evictor *ev);
 
+/* ---- park.c ---- */
+
 /* Let the file system of a closed disk be unmounted while pages are not
  * written, see config.park.  Returns true if the disk is gone; then the lock is
  * not held.
  */
-bool writeback_park_unlocks (struct evictor *ev);
+bool park_unlocks (struct evictor *ev);
 
 /* ---- retry.c ---- */
 
@@ -220,6 +252,15 @@ void drop_sweep_begins_locked (struct evictor *ev);
 bool drop_sweep_unlocks (struct evictor *ev, bool all);
 
 /* ---- count.c ---- */
+
+/* Requests have touched [offset, offset+length), and the kernel may read ahead
+ * "ahead" bytes: the whole cells are in [low, high) now.
+ */
+void count_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
+                         uint64_t ahead);
+
+/* Return the number of connections whose readahead may be resident. */
+unsigned count_readers_locked (const struct evictor *ev);
 
 /* If it is time to count the resident pages, do so, and begin a sweep if they
  * are more than requests and their readahead explain.  Returns false if it is

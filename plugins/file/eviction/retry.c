@@ -146,7 +146,7 @@ retry_unlocks (struct evictor *ev)
   bool done;
 
   lock_assert (&ev->lock);
-  ev->retried = errors_now (ev->config.errors);
+  ev->retry.retried = errors_now (ev->config.errors);
   ranges = malloc (ev->map.failed * sizeof *ranges);
   if (ranges == NULL)
     return;
@@ -162,7 +162,8 @@ retry_unlocks (struct evictor *ev)
   done = (done || gave_up) && ev->requests == requests;
   for (i = 0; i < nr && done; i++)
     forget_failure_locked (ev, &ranges[i]);
-  ev->retried = ev->requests == requests ? errors_now (ev->config.errors) : 0;
+  ev->retry.retried = ev->requests == requests ? errors_now (ev->config.errors)
+                                               : 0;
   free (ranges);
 }
 
@@ -183,9 +184,9 @@ bool
 retry_has_given_up_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  if (ev->gave_up && !errors_unreported (ev->config.errors))
-    ev->gave_up = false;
-  return ev->gave_up;
+  if (ev->retry.gave_up && !errors_unreported (ev->config.errors))
+    ev->retry.gave_up = false;
+  return ev->retry.gave_up;
 }
 
 /* Start the writeback of pages that are still dirty, because the drop of a
@@ -220,7 +221,7 @@ retry_give_up_unlocks (struct evictor *ev)
   nr = page_map_failed (&ev->map, ranges, MOST_GIVEN_UP);
   for (i = 0; i < nr; i++) /* they stay: with preserve, they know others' */
     cells[i] = cell_get (&ev->map, ranges[i].offset / cell_size (&ev->map));
-  ev->gave_up = true;
+  ev->retry.gave_up = true;
   evictor_unlock (ev);
   if (!again)
     nbdkit_error ("%s: writes to more than %" PRIu64 " bytes have failed: the "

@@ -33,6 +33,15 @@
 #define CLOSE_NS UINT64_C (2000000000)
 #define LAST_BLIND_PAUSE_MS 64
 
+void
+thread_wake_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  if (!ev->thread.wake_pending)
+    cond_signal (&ev->thread.woken);
+  ev->thread.wake_pending = true;
+}
+
 /* ---- steps ---- */
 
 /* Take the next step.  Reads, writes and sweeps have turns: each may have work
@@ -46,7 +55,7 @@ step_unlocks (struct evictor *ev)
   if (retry_give_up_unlocks (ev) || writeback_start_unlocks (ev))
     return true;
   for (i = 0; i < 3; i++)
-    switch (ev->turn++ % 3) {
+    switch (ev->thread.turn++ % 3) {
     case 0:
       if (drop_reads_due_locked (ev, 1) && drop_reads_unlocks (ev, false))
         return true;
@@ -95,8 +104,8 @@ empty_unlocks (struct evictor *ev)
    */
   if (left == 0 && ev->map.failed == 0 && ev->unmapped == 0 &&
       ev->requests == requests) {
-    ev->low = UINT64_MAX;
-    ev->high = 0;
+    ev->touched.low = UINT64_MAX;
+    ev->touched.high = 0;
   }
   return left;
 }
@@ -113,10 +122,10 @@ empty_idle_unlocks (struct evictor *ev)
   if (ev->requests != requests)
     return false;
   if (left != 0 &&
-      (ev->attempts < IDLE_ATTEMPTS || page_map_has_windows (&ev->map))) {
-    if (ev->attempts < IDLE_ATTEMPTS)
-      ev->attempts++;
-    ev->empty_at = ev->quiet_ticks + (1 << ev->attempts) / 2;
+      (ev->idle.attempts < IDLE_ATTEMPTS || page_map_has_windows (&ev->map))) {
+    if (ev->idle.attempts < IDLE_ATTEMPTS)
+      ev->idle.attempts++;
+    ev->idle.empty_at = ev->idle.ticks + (1 << ev->idle.attempts) / 2;
     return false;
   }
   throttle_set_busy (&ev->throttle, false);
@@ -144,9 +153,9 @@ empty_closed_unlocks (struct evictor *ev)
         (left == -1 && ms > LAST_BLIND_PAUSE_MS) ||
         end + (end - began) + ms * 1000000 > first_end + CLOSE_NS)
       return;
-    if (!ev->wake_pending)
-      lock_wait_ms (&ev->lock, &ev->woken, ms);
-    ev->wake_pending = false;
+    if (!ev->thread.wake_pending)
+      lock_wait_ms (&ev->lock, &ev->thread.woken, ms);
+    ev->thread.wake_pending = false;
   }
 }
 
@@ -158,7 +167,8 @@ static bool
 must_retry_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  return ev->map.failed > 0 && ev->retried != errors_now (ev->config.errors) &&
+  return ev->map.failed > 0 &&
+         ev->retry.retried != errors_now (ev->config.errors) &&
          errors_unreported (ev->config.errors);
 }
 
@@ -171,7 +181,7 @@ close_unlocks (struct evictor *ev)
 {
   const uint64_t closed_at = ev->closed_at;
 
-  if (writeback_park_unlocks (ev))
+  if (park_unlocks (ev))
     return true;
   empty_closed_unlocks (ev);
   while (ev->requests == closed_at && must_retry_locked (ev)) {
@@ -207,11 +217,11 @@ wait_unlocks (struct evictor *ev)
   throttle_return (&ev->throttle, 0); /* the share may have grown */
   evictor_unlock (ev);                /* wakes writers */
   lock_take (&ev->lock);
-  if (!ev->wake_pending)
-    lock_wait_ms (&ev->lock, &ev->woken, TICK_MS);
-  if (ev->wake_pending)
+  if (!ev->thread.wake_pending)
+    lock_wait_ms (&ev->lock, &ev->thread.woken, TICK_MS);
+  if (ev->thread.wake_pending)
     return;
-  ev->quiet_ticks = ev->requests == requests ? ev->quiet_ticks + 1 : 0;
+  ev->idle.ticks = ev->requests == requests ? ev->idle.ticks + 1 : 0;
 }
 
 static void *
@@ -222,8 +232,8 @@ run (void *arg)
 
   thread_set_name ("evictor");
   lock_take (&ev->lock);
-  while (!rests && !ev->stopping) {
-    ev->wake_pending = false;
+  while (!rests && !ev->thread.stopping) {
+    ev->thread.wake_pending = false;
     if (file_debug_check)
       evictor_check_locked (ev);
     if (evictor_is_closed_locked (ev)) {
@@ -232,12 +242,12 @@ run (void *arg)
     }
     else if (step_unlocks (ev))
       continue;
-    else if (ev->quiet_ticks >= ev->empty_at)
-      rests = empty_idle_unlocks (ev) && !ev->wake_pending;
+    else if (ev->idle.ticks >= ev->idle.empty_at)
+      rests = empty_idle_unlocks (ev) && !ev->thread.wake_pending;
     else
       wait_unlocks (ev);
   }
-  ev->runs = false;
+  ev->thread.runs = false;
   evictor_unlock (ev);
   return NULL;
 }
@@ -249,15 +259,54 @@ thread_note_request_locked (struct evictor *ev)
 
   lock_assert (&ev->lock);
   ev->requests++;
-  ev->quiet_ticks = 0;
-  ev->empty_at = QUIET_TICKS;
-  ev->attempts = 0;
+  ev->idle.ticks = 0;
+  ev->idle.empty_at = QUIET_TICKS;
+  ev->idle.attempts = 0;
   throttle_set_busy (&ev->throttle, true);
-  if (ev->runs)
+  if (ev->thread.runs)
     return 0;
-  if (ev->has_thread) /* it has ended, so this does not block */
-    thread_join (ev->thread);
-  err = thread_start (&ev->thread, run, ev);
-  ev->has_thread = ev->runs = err == 0;
+  if (ev->thread.exists) /* it has ended, so this does not block */
+    thread_join (ev->thread.id);
+  err = thread_start (&ev->thread.id, run, ev);
+  ev->thread.exists = ev->thread.runs = err == 0;
   return err;
+}
+
+int
+evictor_start (struct evictor *ev)
+{
+  int err;
+
+  lock_take (&ev->lock);
+  err = thread_note_request_locked (ev);
+  evictor_unlock (ev);
+  return err;
+}
+
+bool
+evictor_close (struct evictor *ev)
+{
+  bool busy;
+
+  lock_take (&ev->lock);
+  busy = ev->thread.runs || ev->touched.low < ev->touched.high ||
+         (ev->map.failed > 0 &&
+          ev->retry.retried != errors_now (ev->config.errors));
+  busy = busy && thread_note_request_locked (ev) == 0;
+  if (busy)
+    ev->closed_at = ev->requests;
+  thread_wake_locked (ev);
+  evictor_unlock (ev);
+  return busy;
+}
+
+bool
+evictor_is_emptied (struct evictor *ev)
+{
+  bool emptied;
+
+  lock_take (&ev->lock);
+  emptied = ev->emptied_at == ev->requests;
+  evictor_unlock (ev);
+  return emptied;
 }

@@ -10,15 +10,12 @@
 
 #include <config.h>
 
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "evictor_impl.h"
-#include "kernel.h"
 
 /* The most runs of a piece, so that writers get credit steadily. */
 #define PIECE_RUNS 32
@@ -90,77 +87,6 @@ report_window_unlocks (struct evictor *ev, const char *what,
   lock_take (&ev->lock);
 }
 
-/* Count a writeback error that the kernel reported to the evictor, and log the
- * first one, the tenth, the hundredth and so on: a disk may refuse all writes.
- * "e" is the range of the failed call, or NULL for the whole file.
- */
-static void
-report_error (struct evictor *ev, int err, const struct extent *e)
-{
-  char range[64] = "some of the earlier writes";
-
-  counters_add (ev->config.counters, STATS_WRITEBACK_ERRORS, 1);
-  ev->failed_at = errors_now (ev->config.errors);
-  if (++ev->nr_errors < ev->next_logged)
-    return;
-  ev->next_logged = 10 * ev->nr_errors;
-  if (e)
-    snprintf (range, sizeof range, "%" PRIu64 " bytes at offset %" PRIu64,
-              e->length, e->offset);
-  errno = err;
-  nbdkit_error ("%s: writing back %s%s failed: %m; the next flush of every "
-                "client will report it (error %u of this disk; the log has the "
-                "next one when there are ten times as many)",
-                ev->config.name, range, e ? " (or earlier writes)" : "",
-                ev->nr_errors);
-}
-
-/* Call "call" for each range, as a call that may report an error, and log an
- * error.  Returns 0 or an errno value.
- */
-static int
-call_for_each (struct evictor *ev, const struct extent *e, unsigned nr,
-               int (*call) (const struct pagecache *pc, int fd, uint64_t offset,
-                            uint64_t length))
-{
-  const struct extent *failed = NULL;
-  struct errors_call in_progress;
-  unsigned i;
-  int err = 0;
-
-  errors_call_begins (ev->config.errors, &in_progress);
-  for (i = 0; i < nr; i++) {
-    const int r = call (ev->config.pages, ev->config.fd, e[i].offset,
-                        e[i].length);
-
-    if (r && err == 0) {
-      err = r;
-      failed = &e[i];
-    }
-  }
-  errors_call_ends (ev->config.errors, &in_progress, err);
-  if (err)
-    report_error (ev, err, failed);
-  return err;
-}
-
-/* Record an error that the disk's description has not reported yet.  Returns 0
- * or an errno value.
- */
-static int
-look_for_error (struct evictor *ev)
-{
-  struct errors_call in_progress;
-  int err;
-
-  errors_call_begins (ev->config.errors, &in_progress);
-  err = pagecache_error (ev->config.fd);
-  errors_call_ends (ev->config.errors, &in_progress, err);
-  if (err)
-    report_error (ev, err, NULL);
-  return err;
-}
-
 /* ---- starting ---- */
 
 static bool
@@ -168,18 +94,6 @@ has_short_runs (const struct evictor *ev, const struct piece *p)
 {
   return p->nr > 1 && p->bytes / p->nr * UINT64_C (1000000000) <
                         flight_rate (&ev->flight) * SPAN_NS;
-}
-
-/* The error of a start means lost data, unless the call could not do its work:
- * then the wait does it.
- */
-static int
-start_range (const struct pagecache *pc, int fd, uint64_t offset,
-             uint64_t length)
-{
-  const int err = pagecache_start (fd, offset, length);
-
-  return err == EAGAIN || err == EINTR || err == ENOMEM ? 0 : err;
 }
 
 /* Return the number of the first sealed window that is not started to its end
@@ -231,9 +145,9 @@ writeback_start_unlocks (struct evictor *ev)
 
     p.bytes = dirty < p.bytes ? dirty : p.bytes;
     if (has_short_runs (ev, &p))
-      call_for_each (ev, &p.span, 1, start_range);
+      reports_start (ev, &p.span, 1);
     else
-      call_for_each (ev, p.runs, p.nr, start_range);
+      reports_start (ev, p.runs, p.nr);
   }
   else
     pagecache_start (ev->config.fd, p.span.offset, p.span.length);
@@ -248,22 +162,23 @@ writeback_start_unlocks (struct evictor *ev)
 void
 writeback_start_rest_unlocks (struct evictor *ev)
 {
-  const struct extent e = { ev->low, ev->high - ev->low };
-  const bool retried = ev->retried == errors_now (ev->config.errors);
+  const struct extent e = { ev->touched.low,
+                            ev->touched.high - ev->touched.low };
+  const bool retried = ev->retry.retried == errors_now (ev->config.errors);
   int err;
 
   lock_assert (&ev->lock);
-  if (!ev->config.pages->by_range || ev->low >= ev->high ||
+  if (!ev->config.pages->by_range || ev->touched.low >= ev->touched.high ||
       errors_now (ev->config.errors) == 0)
     return;
   evictor_unlock (ev);
-  err = call_for_each (ev, &e, 1, start_range);
+  err = reports_start (ev, &e, 1);
   lock_take (&ev->lock);
   /* A file system that has shut down refuses each start: that is no reason to
    * write failed pages once more again.
    */
   if (err && retried)
-    ev->retried = errors_now (ev->config.errors);
+    ev->retry.retried = errors_now (ev->config.errors);
 }
 
 /* ---- waiting ---- */
@@ -289,7 +204,7 @@ wait_for_piece_unlocks (struct evictor *ev, unsigned nr)
     return;
   count_runs (w, &p);
   evictor_unlock (ev);
-  call_for_each (ev, p.runs, p.nr, pagecache_wait);
+  reports_wait (ev, p.runs, p.nr);
   lock_take (&ev->lock);
   landed = p.bytes < w->in_flight ? p.bytes : w->in_flight;
   w->in_flight -= landed;
@@ -313,8 +228,9 @@ wait_for_piece_unlocks (struct evictor *ev, unsigned nr)
 static bool
 is_clean (const struct evictor *ev, errors_mark since)
 {
-  return ev->config.errors->per_handle && ev->failed_at <= since &&
-         (ev->witness >= 0 || since == errors_now (ev->config.errors)) &&
+  return ev->config.errors->per_handle && ev->reports.latest <= since &&
+         (reports_has_witness (ev) ||
+          since == errors_now (ev->config.errors)) &&
          pagecache_is_clean (ev->config.pages, ev->config.fd, 0, 0);
 }
 
@@ -341,15 +257,12 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
   evictor_unlock (ev);
   clean = is_clean (ev, since);
   if (clean) {
-    err = look_for_error (ev);
+    err = reports_look (ev);
     errors_settle (ev->config.errors);
     clean = errors_of_pages (ev->config.errors) <= since;
   }
-  else {
-    err = errors_sync (ev->config.errors, ev->config.fd);
-    if (err)
-      report_error (ev, err, NULL);
-  }
+  else
+    err = reports_sync (ev);
   lock_take (&ev->lock);
   for (n = ev->map.head; n < end && err == 0 && !clean; n++) {
     struct window *w = &ev->map.window[window_nr (&ev->map, n)];
@@ -408,7 +321,7 @@ keep_window_unlocks (struct evictor *ev, unsigned nr)
   unsigned i;
 
   report_window_unlocks (ev, "kept", w);
-  ev->retried = 0;
+  ev->retry.retried = 0;
   for (i = w->dropped.cell; i < w->nr_cells; i++) {
     struct cell *c = w->cells[i];
 
@@ -436,30 +349,11 @@ free_window_locked (struct evictor *ev, struct window *w)
   cond_broadcast (&ev->changed);
 }
 
-/* Before pages are dropped, find out whether all errors are recorded.  Another
- * call may have used up the kernel's report of one, and not yet have recorded
- * it; or a page was written by another process after the wait, and failed.  The
- * witness is a description that is used for nothing else: if it reports no
- * error, there is none.  After a report, and without a witness, ask the disk's
- * description as well, and wait for the calls in progress: whichever call used
- * the report up has recorded it then.  Those calls have little left to do after
- * a sync.
- */
-static void
-settle_unlocks (struct evictor *ev)
+/* Whether no error was recorded since the window began. */
+static bool
+is_sound (const struct evictor *ev, const struct window *w)
 {
-  const bool by_range = ev->config.pages->by_range;
-  const int witness = ev->witness;
-
-  lock_assert (&ev->lock);
-  evictor_unlock (ev);
-  if (!by_range)
-    errors_settle (ev->config.errors);
-  else if (witness < 0 || pagecache_error (witness)) {
-    look_for_error (ev);
-    errors_settle (ev->config.errors);
-  }
-  lock_take (&ev->lock);
+  return w->since == errors_now (ev->config.errors);
 }
 
 /* Wait for the next piece of the oldest window, or where ranges cannot be
@@ -482,10 +376,9 @@ wait_and_drop_unlocks (struct evictor *ev, unsigned nr)
   }
   if (clean)
     w->since = errors_now (ev->config.errors);
-  else if (w->since == errors_now (ev->config.errors) &&
-           w->dropped.cell < w->waited.cell)
-    settle_unlocks (ev);
-  if (w->since == errors_now (ev->config.errors))
+  else if (is_sound (ev, w) && w->dropped.cell < w->waited.cell)
+    reports_settle_unlocks (ev);
+  if (is_sound (ev, w))
     drop_written_unlocks (ev, nr);
 }
 
@@ -511,70 +404,4 @@ writeback_finish_unlocks (struct evictor *ev)
     report_window_unlocks (ev, "evicted", w);
   free_window_locked (ev, w);
   return true;
-}
-
-/* ---- parking ---- */
-
-/* How often a disk is parked before the thread waits for its pages. */
-#define MOST_PARKS 10
-
-/* The time that a disk gets to write what was started, before it is parked
- * again, and between two looks, in ns.
- */
-#define GRACE_NS 2000000
-#define LOOK_NS 100000
-
-/* Start the writeback of all pages.  Returns true if they are on the disk soon.
- */
-static bool
-is_written_soon (struct evictor *ev)
-{
-  const uint64_t until = nanoseconds_now () + GRACE_NS;
-  const struct extent all = { 0, 0 };
-  bool written;
-
-  call_for_each (ev, &all, 1, start_range);
-  while (written = pagecache_is_written (ev->config.pages, ev->config.fd, 0, 0),
-         !written && nanoseconds_now () < until)
-    sleep_until (nanoseconds_now () + LOOK_NS);
-  return written;
-}
-
-/* A description that is opened later reports an error that nobody has seen.  So
- * parking hides an error only if another program's fsync(2) gets it first, or
- * if the file system is unmounted.
- */
-bool
-writeback_park_unlocks (struct evictor *ev)
-{
-  const struct pagecache *pc = ev->config.pages;
-  enum evictor_park result = PARK_OVER;
-  unsigned nr;
-  bool written;
-
-  for (nr = 0; nr < MOST_PARKS && result == PARK_OVER; nr++) {
-    if (!pc->by_range || pc->counts != COUNTS_BY_CACHESTAT ||
-        ev->config.preserve || !page_map_has_windows (&ev->map) ||
-        errors_now (ev->config.errors))
-      return false;
-    evictor_unlock (ev);
-    /* At first, the disk's queue may be full, and a start would block. */
-    written = nr > 0 ? is_written_soon (ev)
-                     : pagecache_is_written (pc, ev->config.fd, 0, 0);
-    lock_take (&ev->lock);
-    settle_unlocks (ev);
-    if (written || errors_now (ev->config.errors) ||
-        !evictor_is_closed_locked (ev))
-      return false;
-    if (ev->witness >= 0) {
-      kernel_close (ev->witness);
-      ev->witness = NOT_OPENED;
-    }
-    evictor_unlock (ev);
-    result = ev->config.park (ev->config.disk);
-    if (result == PARK_GONE)
-      return true;
-    lock_take (&ev->lock);
-  }
-  return false;
 }
