@@ -496,8 +496,12 @@ promise_empty (struct file *f, const char *when)
    */
   if (P.no_counts == 2 && P.writer)
     return;
-  /* On NFS another process's write stays until it is committed. */
-  if (P.fs == NFS && (gave_up[f->nr] || P.writer))
+  /* On NFS another process's write stays until it is committed, as does a write
+   * without a cell whose sync failed.
+   */
+  if (P.fs == NFS &&
+      (gave_up[f->nr] || P.writer ||
+       (P.no_memory_one_in && f->disk && errors_now (&f->disk->errors))))
     return;
   /* Where ranges cannot be waited for, the ring is dirty, which takes as long
    * to write as the disk takes.
