@@ -272,7 +272,8 @@ window_leave (struct page_map *m, unsigned nr, struct cell *c, unsigned page,
 }
 
 size_t
-page_map_failed (const struct page_map *m, struct extent *ranges, size_t most)
+page_map_failed (const struct page_map *m, size_t skipped,
+                 struct extent *ranges, size_t most)
 {
   const struct cell *c;
   unsigned page, pages;
@@ -282,8 +283,12 @@ page_map_failed (const struct page_map *m, struct extent *ranges, size_t most)
     for (page = 0; n < most && (pages = cell_run (c, &page, CELL_PAGES, FAILED,
                                                   FAILED, false));
          page += pages)
-      ranges[n++] = (struct extent){ (c->nr * CELL_PAGES + page) * m->page_size,
-                                     pages * m->page_size };
+      if (skipped > 0)
+        skipped--;
+      else
+        ranges[n++] = (struct extent){
+          (c->nr * CELL_PAGES + page) * m->page_size, pages * m->page_size
+        };
   return n;
 }
 

@@ -225,11 +225,11 @@ bool window_run (const struct page_map *m, unsigned nr, struct cursor *at,
 void window_leave (struct page_map *m, unsigned nr, struct cell *c,
                    unsigned page, unsigned end, bool failed);
 
-/* Store up to "most" failed ranges in "ranges", the earliest failures first.
- * Returns their number.
+/* Store up to "most" failed ranges in "ranges", the earliest failures first,
+ * without the first "skipped" ones.  Returns their number.
  */
-size_t page_map_failed (const struct page_map *m, struct extent *ranges,
-                        size_t most);
+size_t page_map_failed (const struct page_map *m, size_t skipped,
+                        struct extent *ranges, size_t most);
 
 /* Free the oldest window, which has no pages. */
 void page_map_free_oldest (struct page_map *m);

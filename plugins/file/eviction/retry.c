@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -136,35 +135,37 @@ forget_failure_locked (struct evictor *ev, const struct extent *e)
   page_map_replaced (&ev->map, e->offset, e->length);
 }
 
+/* Ranges that are written once more at a time: this needs no memory. */
+#define MOST_RETRIED 1024
+
+/* If a client comes back, its writes may have failed, and the ranges stay.
+ * After pages were given up, the kernel has a report for all that is lost.  An
+ * error of the retry itself asks for no other one.
+ */
 void
 retry_unlocks (struct evictor *ev)
 {
   const bool gave_up = retry_has_given_up_locked (ev);
   const uint64_t requests = ev->requests;
-  struct extent *ranges = NULL;
-  size_t nr, i;
+  struct extent ranges[MOST_RETRIED];
+  size_t stay = 0, nr, i;
   bool done;
 
   lock_assert (&ev->lock);
   ev->retry.retried = errors_now (ev->config.errors);
-  ranges = malloc (ev->map.failed * sizeof *ranges);
-  if (ranges == NULL)
-    return;
-  nr = page_map_failed (&ev->map, ranges, ev->map.failed);
-  evictor_unlock (ev);
-  done = nr > 0 && write_once_more (ev, ranges, nr, gave_up);
-  errors_settle (ev->config.errors);
-  lock_take (&ev->lock);
-  /* If a client came back, its writes may have failed, and the ranges must
-   * stay.  After pages were given up, the kernel has a report for all that is
-   * lost.  An error of the write itself asks for no other one.
-   */
-  done = (done || gave_up) && ev->requests == requests;
-  for (i = 0; i < nr && done; i++)
-    forget_failure_locked (ev, &ranges[i]);
+  while (ev->requests == requests &&
+         (nr = page_map_failed (&ev->map, stay, ranges, MOST_RETRIED)) > 0) {
+    evictor_unlock (ev);
+    done = write_once_more (ev, ranges, nr, gave_up) || gave_up;
+    errors_settle (ev->config.errors);
+    lock_take (&ev->lock);
+    done = done && ev->requests == requests;
+    for (i = 0; i < nr && done; i++)
+      forget_failure_locked (ev, &ranges[i]);
+    stay += done ? 0 : nr;
+  }
   ev->retry.retried = ev->requests == requests ? errors_now (ev->config.errors)
                                                : 0;
-  free (ranges);
 }
 
 /* ---- too many ---- */
@@ -218,7 +219,7 @@ retry_give_up_unlocks (struct evictor *ev)
 
   if (!are_too_many_locked (ev))
     return false;
-  nr = page_map_failed (&ev->map, ranges, MOST_GIVEN_UP);
+  nr = page_map_failed (&ev->map, 0, ranges, MOST_GIVEN_UP);
   for (i = 0; i < nr; i++) /* they stay: with preserve, they know others' */
     cells[i] = cell_get (&ev->map, ranges[i].offset / cell_size (&ev->map));
   ev->retry.gave_up = true;
