@@ -55,10 +55,12 @@ make_others (struct parameters *p)
     p->syncer = ONE_OF (5, 50);
   if (one_in (8))
     p->reclaim = ONE_OF (2, 20);
-  /* Only one caller gets these errors, and that may be another process. */
+  /* Only one caller gets these errors, and that may be another process, or a
+   * drop, where sync_file_range does not work.
+   */
   if (p->syncer)
     p->flush_error_one_in = 0;
-  if (p->syncer || p->flusher)
+  if (p->syncer || p->flusher || p->no_ranges)
     p->start_error_one_in = 0;
 }
 

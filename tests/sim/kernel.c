@@ -850,6 +850,8 @@ write_through (struct file *f, uint64_t offset, uint64_t length,
       continue;
     page->disk[h] = version;
     bit_set (&f->volatile_, at / PAGE, true);
+    if (memcmp (page->memory, page->disk, sizeof page->disk) == 0)
+      bit_set (&f->failed, at / PAGE, false);
   }
   return fails ? EIO : 0;
 }

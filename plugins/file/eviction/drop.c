@@ -83,18 +83,22 @@ add_cell (const struct evictor *ev, struct drop *d, const struct cell *c,
     *page = end;
 }
 
-/* Drop the ranges. */
+/* Drop the ranges.  A file system that has shut down refuses to start each
+ * writeback: that is no reason to write failed pages once more again.
+ */
 static void
 drop_ranges_unlocks (struct evictor *ev, struct drop *d)
 {
-  unsigned i;
+  const bool retried = ev->retry.retried == errors_now (ev->config.errors);
+  int err;
 
   lock_assert (&ev->lock);
   LIST_INSERT_HEAD (&ev->drops, d, next);
   evictor_unlock (ev);
-  for (i = 0; i < d->nr; i++)
-    pagecache_drop (ev->config.fd, d->runs[i].offset, d->runs[i].length);
+  err = reports_drop (ev, d->runs, d->nr);
   lock_take (&ev->lock);
+  if (err && retried)
+    ev->retry.retried = errors_now (ev->config.errors);
   LIST_REMOVE (d, next);
   cond_broadcast (&ev->changed);
 }

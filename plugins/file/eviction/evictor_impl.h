@@ -40,11 +40,11 @@ struct evictor {
 
   struct flight flight; /* used by the thread alone */
 
-  struct { /* of the kernel, see reports.c; but for the first, the thread's */
-    int witness;          /* a descriptor, or one of the special values */
-    errors_mark latest;   /* that a call of the evictor got */
-    unsigned nr;          /* that calls of the evictor got */
-    unsigned next_logged; /* the log has the one of this number next */
+  struct {                      /* of the kernel, see reports.c */
+    int witness;                /* a descriptor, or one of the special values */
+    _Atomic errors_mark latest; /* that a call of the evictor got */
+    atomic_uint nr;             /* that calls of the evictor got */
+    atomic_uint next_logged;    /* the log has the one of this number next */
   } reports;
 
   struct {               /* see retry.c */
@@ -153,14 +153,21 @@ void reports_open_witness_unlocks (struct evictor *ev);
 void reports_close_witness (struct evictor *ev);
 bool reports_has_witness (const struct evictor *ev);
 
-/* These calls of the thread, without the lock, record, count and log an error
- * that the kernel reports to them, and return it, or 0: start the writeback of
- * ranges, wait for it, sync the file, or only look whether the disk's
- * description has a report.  As an error may be of any page, callers compare
- * marks before they trust one, and seldom need the error itself.
+/* These calls, without the lock, record, count and log an error that the kernel
+ * reports to them, and return it, or 0: start the writeback of ranges, wait for
+ * it, drop them, sync the file, or only look whether the disk's description has
+ * a report.  As an error may be of any page, callers compare marks before they
+ * trust one, and seldom need the error itself.
+ *
+ * A drop starts the writeback of dirty pages, and returns no error of that,
+ * which may be the only report of a loss (if ext4 finds no blocks for a page).
+ * After an error, pages in no window may be dirty: pages that were given up, or
+ * of a write without memory.  So from then on writeback is started before the
+ * drop, and both are one call for flushes.  On overlayfs no call can start it.
  */
 int reports_start (struct evictor *ev, const struct extent *e, unsigned nr);
 int reports_wait (struct evictor *ev, const struct extent *e, unsigned nr);
+int reports_drop (struct evictor *ev, const struct extent *e, unsigned nr);
 int reports_sync (struct evictor *ev);
 int reports_look (struct evictor *ev);
 
@@ -176,12 +183,6 @@ void reports_settle_unlocks (struct evictor *ev);
  * few bytes are in flight.  Returns false if not.
  */
 bool writeback_start_unlocks (struct evictor *ev);
-
-/* After an error, start the writeback of dirty pages in no window: pages that
- * were given up, or of a write without memory.  A drop of such a page starts
- * it, too, but returns no error, and that may be the only report of a loss.
- */
-void writeback_start_rest_unlocks (struct evictor *ev);
 
 /* Wait for the next piece of the oldest window, and drop the cells that are on
  * the disk.  Returns false if there is no sealed window, or requests write to

@@ -78,12 +78,13 @@ static void
 count_error (struct evictor *ev, int err, const struct extent *e)
 {
   char range[64] = "some of the earlier writes";
+  const unsigned nr = atomic_fetch_add (&ev->reports.nr, 1) + 1;
 
   counters_add (ev->config.counters, STATS_WRITEBACK_ERRORS, 1);
   ev->reports.latest = errors_now (ev->config.errors);
-  if (++ev->reports.nr < ev->reports.next_logged)
+  if (nr < ev->reports.next_logged)
     return;
-  ev->reports.next_logged = 10 * ev->reports.nr;
+  ev->reports.next_logged = 10 * nr;
   if (e)
     snprintf (range, sizeof range, "%" PRIu64 " bytes at offset %" PRIu64,
               e->length, e->offset);
@@ -91,8 +92,7 @@ count_error (struct evictor *ev, int err, const struct extent *e)
   nbdkit_error ("%s: writing back %s%s failed: %m; the next flush of every "
                 "client will report it (error %u of this disk; the log has the "
                 "next one when there are ten times as many)",
-                ev->config.name, range, e ? " (or earlier writes)" : "",
-                ev->reports.nr);
+                ev->config.name, range, e ? " (or earlier writes)" : "", nr);
 }
 
 /* Call "call" for each range.  Returns the first error. */
@@ -122,16 +122,22 @@ call_for_each (struct evictor *ev, const struct extent *e, unsigned nr,
   return err;
 }
 
-/* The error of a start means lost data, unless the call could not do its work:
- * then the wait does it.
+/* Whether a call that starts writeback could not do its work.  Any other error
+ * means lost data.
  */
+static bool
+did_nothing (int err)
+{
+  return err == EAGAIN || err == EINTR || err == ENOMEM;
+}
+
 static int
 start_range (const struct pagecache *pc, int fd, uint64_t offset,
              uint64_t length)
 {
   const int err = pagecache_start (fd, offset, length);
 
-  return err == EAGAIN || err == EINTR || err == ENOMEM ? 0 : err;
+  return did_nothing (err) ? 0 : err; /* the wait does it */
 }
 
 int
@@ -144,6 +150,33 @@ int
 reports_wait (struct evictor *ev, const struct extent *e, unsigned nr)
 {
   return call_for_each (ev, e, nr, pagecache_wait);
+}
+
+static int
+drop_range (const struct pagecache *pc, int fd, uint64_t offset,
+            uint64_t length)
+{
+  const int err = pc->by_range ? pagecache_start (fd, offset, length) : 0;
+
+  if (did_nothing (err)) /* the pages stay until the next sweep */
+    return 0;
+  pagecache_drop (fd, offset, length);
+  return err;
+}
+
+/* Before the first error, a page that may be dropped is clean, or another
+ * process's.
+ */
+int
+reports_drop (struct evictor *ev, const struct extent *e, unsigned nr)
+{
+  unsigned i;
+
+  if (errors_now (ev->config.errors))
+    return call_for_each (ev, e, nr, drop_range);
+  for (i = 0; i < nr; i++)
+    pagecache_drop (ev->config.fd, e[i].offset, e[i].length);
+  return 0;
 }
 
 int

@@ -48,6 +48,34 @@ write_quietly (const struct pagecache *pc, int fd, const struct extent *ranges,
   return true;
 }
 
+/* Make the resident pages of a range, in one cell, dirty.  A page that the
+ * kernel has taken is lost, and would be read from the disk.  Returns false if
+ * there is one, or if a page cannot be made dirty.
+ */
+static bool
+make_dirty (const struct pagecache *pc, int fd, const struct extent *e)
+{
+  const uint64_t unit = pc->unit, end = e->offset + e->length;
+  const unsigned pages = (e->length + unit - 1) / unit;
+  bool resident[CELL_PAGES], all = true;
+  unsigned i, next;
+  uint64_t at, to;
+
+  if (!pagecache_find (pc, fd, e->offset, pages, resident)) {
+    kernel_make_dirty (fd, e->offset, e->length);
+    return false;
+  }
+  for (i = 0; i < pages; i = next) {
+    for (next = i + 1; next < pages && resident[next] == resident[i];)
+      next++;
+    at = e->offset + i * unit;
+    to = e->offset + next * unit;
+    all = resident[i] &&
+          kernel_make_dirty (fd, at, (to < end ? to : end) - at) && all;
+  }
+  return all;
+}
+
 /* Write the ranges, and wait for them, without using up the kernel's report of
  * an error: afterwards each page is on the disk, or the kernel has an error to
  * report.  Returns true if all seem to be written, false if one is not, or is
@@ -75,9 +103,7 @@ write_and_wait (const struct evictor *ev, int fd, const struct extent *ranges,
       continue;
     if (e.length > end - e.offset)
       e.length = end - e.offset;
-    all = all &&
-          pagecache_count (pc, fd, e.offset, e.length) == (int64_t) e.length;
-    all = kernel_make_dirty (fd, e.offset, e.length) && all;
+    all = make_dirty (pc, fd, &e) && all;
   }
   errors_call_begins (ev->config.errors, &call);
   err = kernel_write_all (fd);
@@ -190,28 +216,9 @@ retry_has_given_up_locked (struct evictor *ev)
   return ev->retry.gave_up;
 }
 
-/* Start the writeback of pages that are still dirty, because the drop of a
- * dirty page starts it and returns no error, which may be the only report of a
- * loss (ext4 without blocks).  Returns 0 or an errno value.
- */
-static int
-start_all (const struct evictor *ev, const struct extent *ranges, size_t nr)
-{
-  int err = 0, r;
-  size_t i;
-
-  for (i = 0; i < nr && ev->config.pages->by_range; i++) {
-    r = pagecache_start (ev->config.fd, ranges[i].offset, ranges[i].length);
-    err = r ? r : err;
-  }
-  return err;
-}
-
 bool
 retry_give_up_unlocks (struct evictor *ev)
 {
-  struct errors_call call;
-  int err;
   struct extent ranges[MOST_GIVEN_UP];
   struct cell *cells[MOST_GIVEN_UP];
   const bool again = retry_has_given_up_locked (ev);
@@ -230,8 +237,6 @@ retry_give_up_unlocks (struct evictor *ev)
                   "cannot write once more is lost",
                   ev->config.name, throttle_share (&ev->throttle) / 2);
   write_once_more (ev, ranges, nr, true);
-  errors_call_begins (ev->config.errors, &call);
-  err = start_all (ev, ranges, nr);
   lock_take (&ev->lock);
   for (i = 0; i < nr; i++)
     forget_failure_locked (ev, &ranges[i]);
@@ -239,6 +244,5 @@ retry_give_up_unlocks (struct evictor *ev)
     drop_rest_unlocks (ev, &ranges[i]);
     cell_put (&ev->map, cells[i]);
   }
-  errors_call_ends (ev->config.errors, &call, err);
   return true;
 }

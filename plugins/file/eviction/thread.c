@@ -92,7 +92,6 @@ empty_unlocks (struct evictor *ev)
   while ((writeback_start_unlocks (ev) || writeback_finish_unlocks (ev) ||
           retry_give_up_unlocks (ev)) &&
          ev->requests == requests);
-  writeback_start_rest_unlocks (ev);
   for (reads = ev->map.nr_reads; reads > 0 && ev->requests == requests; reads--)
     drop_reads_unlocks (ev, true);
   drop_sweep_begins_locked (ev);
@@ -258,6 +257,8 @@ thread_note_request_locked (struct evictor *ev)
   int err;
 
   lock_assert (&ev->lock);
+  if (evictor_is_closed_locked (ev)) /* it may be in a pause of the close */
+    thread_wake_locked (ev);
   ev->requests++;
   ev->idle.ticks = 0;
   ev->idle.empty_at = QUIET_TICKS;

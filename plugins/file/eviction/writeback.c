@@ -159,28 +159,6 @@ writeback_start_unlocks (struct evictor *ev)
   return true;
 }
 
-void
-writeback_start_rest_unlocks (struct evictor *ev)
-{
-  const struct extent e = { ev->touched.low,
-                            ev->touched.high - ev->touched.low };
-  const bool retried = ev->retry.retried == errors_now (ev->config.errors);
-  int err;
-
-  lock_assert (&ev->lock);
-  if (!ev->config.pages->by_range || ev->touched.low >= ev->touched.high ||
-      errors_now (ev->config.errors) == 0)
-    return;
-  evictor_unlock (ev);
-  err = reports_start (ev, &e, 1);
-  lock_take (&ev->lock);
-  /* A file system that has shut down refuses each start: that is no reason to
-   * write failed pages once more again.
-   */
-  if (err && retried)
-    ev->retry.retried = errors_now (ev->config.errors);
-}
-
 /* ---- waiting ---- */
 
 static void
