@@ -80,14 +80,12 @@ machine ()
   disk "$lab/root-$root.ext4" snapshot=on
   disk "$folder/modules.ext4" readonly=on
   disk "$lab/build-$root.ext4" snapshot=on
-  scratch=${keep:+$lab/disks-$1-$2}
-  scratch=${scratch:-$work/disks-$1-$2}
-  rm -rf "$scratch"
+  scratch=$work/disks-$1-$2
   mkdir "$scratch"
   for i in 1 2 3; do
     truncate -s 1G "$scratch/$i"
     disk "$scratch/$i" discard=unmap
   done
   timeout --foreground -k 5 "$3" "${qemu[@]}" </dev/null || :
-  [ -n "$keep" ] || rm -rf "$scratch"
+  rm -rf "$scratch"
 }
