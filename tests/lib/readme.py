@@ -60,7 +60,7 @@ clients, and source `lib/lib.sh`. Beside them are
 - `fuzz/`: targets and seeds of `scripts/fuzz`;
 - `lab/`: what runs in the machines of `scripts/lab`;
 - `cluster/run`: the examples on a real Kubernetes;
-- `ship/newcomer/run` and `ship/newest/run`: all commands of the documents in a bare Debian, and
+- `ship/newcomer/run` and `ship/newest`: all commands of the documents in a bare Debian, and
   filters under the newest nbdkit.
 """
 
