@@ -29,31 +29,6 @@ says "--dump-plugin" "version=$commit" "$NBDKIT" file --dump-plugin
 grep -q "debug: nbdkit-windowed-file $commit$" "$tmp/log" ||
   fail 'the log lacks the version'
 
-# prints WHAT VERSION: the script does, of version 7.8.9.
-prints ()
-{
-  says "version.sh, $1" "$2" sh "$tmp/tree/packaging/version.sh" 7.8.9
-}
-mkdir -p "$tmp/tree/packaging"
-# The sources may be read-only, as in "make distcheck".
-install -m 644 "$top/packaging/version.sh" "$tmp/tree/packaging"
-prints 'no git' 7.8.9
-if command -v git >/dev/null; then
-  in_tree=(git -C "$tmp/tree" -c user.name=test -c user.email=test@localhost)
-  "${in_tree[@]}" init -q
-  "${in_tree[@]}" add packaging
-  "${in_tree[@]}" commit -qm first
-  hash=$("${in_tree[@]}" rev-parse --short=7 HEAD)
-  prints 'no tag' "7.8.9-g$hash"
-  echo >>"$tmp/tree/packaging/version.sh"
-  prints 'changed' "7.8.9-g$hash-dirty"
-  "${in_tree[@]}" checkout -q packaging
-  "${in_tree[@]}" tag v7.8.9
-  prints 'tagged' 7.8.9
-fi
-echo 7.8.9-g1234567 >"$tmp/tree/.tarball-version"
-prints 'tarball' 7.8.9-g1234567
-
 says "debian/changelog" "nbdkit-windowed-file ($version-1)" \
   sed '1 s/).*/)/; q' "$top/debian/changelog"
 says "NEWS" "$version" sed -n 's/^\([0-9][^ ]*\).*/\1/p; /^[0-9]/q' "$top/NEWS"
