@@ -12,11 +12,6 @@ export LC_ALL=C.UTF-8
 # mkfs and others are in folders that a user's PATH may lack.
 PATH=$PATH:/usr/sbin:/sbin
 
-# Macros of systemd-rpm-macros, which Debian's rpm lacks.
-# shellcheck disable=SC2034
-rpm_folders=(--define "_unitdir /usr/lib/systemd/system"
-  --define "_sysusersdir /usr/lib/sysusers.d")
-
 step ()
 {
   echo "==> $*"
