@@ -410,6 +410,23 @@ use_kept (void)
   }
 }
 
+/* Wait until 2 s after the last request, and after the disks have written what
+ * it and other processes left.
+ */
+static void
+wait_until_idle (void)
+{
+  const struct file *f;
+  unsigned i;
+
+  for (i = 0; i < 40; i++) {
+    sleep_for (50 * MS);
+    for (f = file; f < file + P.files; f++)
+      if (f->nr_writeback > 0)
+        i = 0;
+  }
+}
+
 static void
 end_history (void)
 {
@@ -421,7 +438,7 @@ end_history (void)
     check_idle ("0.2 s after a flush");
   }
   else if (P.end == 1) {
-    sleep_for (2000 * MS + P.files * P.pages * PAGE * SECOND / P.rate);
+    wait_until_idle ();
     check_idle ("2 s after the last request");
     sleep_for (6 * SECOND);
     for (i = 0; i < P.files; i++)

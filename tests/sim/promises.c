@@ -477,6 +477,22 @@ may_stay (const struct file *f, const struct disk *d, uint32_t p)
          (bit (&f->failed, p) && writes[f->page[p].memory[0]].life != f->life);
 }
 
+/* The engine takes its failed pages for resident ones, so it misses as many
+ * other pages as the kernel has taken of these.
+ */
+static bool
+misses_pages (const struct file *f, const struct page_map *m)
+{
+  const struct cell *c;
+  unsigned i;
+
+  TAILQ_FOREACH (c, &m->failures, failures)
+    for (i = 0; i < CELL_PAGES; i++)
+      if (c->page[i] & FAILED && !bit (&f->resident, c->nr * CELL_PAGES + i))
+        return true;
+  return false;
+}
+
 void
 promise_empty (struct file *f, const char *when)
 {
@@ -515,12 +531,7 @@ promise_empty (struct file *f, const char *when)
    */
   if (gave_up[f->nr])
     return;
-  /* The engine takes its failed pages for resident ones, so it misses as many
-   * as the kernel has taken.
-   */
-  if (f->disk &&
-      f->disk->evictor->map.failed > bits_count (&f->failed, 0, P.pages) +
-                                       bits_count (&f->dirty, 0, P.pages))
+  if (f->disk && misses_pages (f, &f->disk->evictor->map))
     return;
   for (p = 0; (p = bits_next (&f->resident, p, P.pages)) < P.pages; p = b) {
     folio_of (f, p, &a, &b);
