@@ -56,6 +56,7 @@ class Fio(NamedTuple):
     depth: int = 16
     where: str = "new"      # a new sparse file, a full one, or a slow disk
     fua: bool = False
+    flush: bool = False     # after each write
 
 
 LOADS = {
@@ -83,6 +84,14 @@ LOADS = {
     "fua-randwrite-4k-x4": Load("random 4K writes with FUA, 4 connections",
                                 "fio",
                                 Fio("randwrite", "4k", 4, 1, "full", True)),
+    "fua-randwrite-4k-x16": Load("random 4K writes with FUA, 16 connections",
+                                 "fio",
+                                 Fio("randwrite", "4k", 16, 1, "full", True),
+                                 False),
+    **{f"flush-write-4k-x{n}": Load(
+        f"4K writes, a flush after each, connections: {n}", "fio",
+        Fio("write", "4k", n, 1, "full", flush=True), False)
+       for n in (1, 4, 16)},
     "connect": Load("connect, read 4K, disconnect", "connect", (1,)),
     "connect-12k": Load(f"connect, in a folder of {NAMES:,} files", "connect",
                         (NAMES,), False),
@@ -98,8 +107,9 @@ LOADS = {
                                 "neighbours", ("copy-out",), False),
     "neighbours-randwrite-4k": Load("random 4K writes beside two writers",
                                     "neighbours", ("randwrite-4k",), False),
-    "slow-disk": Load("random 16K writes to a disk of 40 MB/s, 10 connections",
-                      "fio", Fio("randwrite", "16k", 10, 1, "slow"), False),
+    **{f"slow-disk-{k}k": Load(
+        f"random {k}K writes to a disk of 40 MB/s, 10 connections", "fio",
+        Fio("randwrite", f"{k}k", 10, 1, "slow"), False) for k in (4, 16, 64)},
     "clients-write": Load(f"random 4K writes by {CLIENTS} clients", "fio",
                           Fio("randwrite", "4k", CLIENTS, 1, "full"), False),
     "clients-read": Load(f"random 4K reads by {CLIENTS} clients", "fio",
@@ -319,14 +329,17 @@ class Loads:
                   f"--numjobs={how.connections}", f"--iodepth={how.depth}",
                   f"--size={size}", "--thread", "--time_based",
                   f"--runtime={self.args.seconds}", "--norandommap",
+                  f"--fsync={int(how.flush)}",
                   "--group_reporting", "--output-format=json")
         job = fio_result(out)["jobs"][0]
+        sync = job["sync"]
         job = job["read" if how.rw.endswith("read") else "write"]
         flush = 0 if how.rw.endswith("read") else self.flush()
         return {"per_second": job["total_ios"] / (job["runtime"] / 1000
                                                   + flush),
                 "cpu_us": (server.cpu() - cpu) * 1e6 / job["total_ios"],
-                **percentiles(job["clat_ns"])}
+                **percentiles(job["clat_ns"] if not how.flush
+                              else sync["lat_ns"])}
 
     def flush(self):
         """Seconds that a flush takes."""
