@@ -441,7 +441,8 @@ end_history (void)
     wait_until_idle ();
     check_idle ("2 s after the last request");
     sleep_for (6 * SECOND);
-    for (i = 0; i < P.files; i++)
+    /* Without counts, giving up reads each page that the kernel has taken. */
+    for (i = 0; i < P.files && !(P.reclaim && P.no_counts == 2); i++)
       if (file[i].disk && file[i].disk->evictor->thread.runs)
         fault ("the thread of an idle disk runs");
   }
