@@ -37,6 +37,12 @@ static bool gave_up[MOST_FILES];         /* in this life, see promise_gave_up */
 static bool has_failed[MOST_FILES];      /* a request */
 static bool left_out[MOST_FILES];        /* in this life, drops */
 
+/* Requests that may sync a file, see promise_sync_begins. */
+static struct {
+  unsigned in_progress;
+  uint64_t latest; /* event at which the latest began */
+} syncs[MOST_FILES];
+
 /* "Writers wait in arrival order": some of the first ones may have left the
  * queue, and others have joined its end.
  */
@@ -59,6 +65,7 @@ promises_reset (void)
   memset (life_begins, 0, sizeof life_begins);
   memset (has_failed, 0, sizeof has_failed);
   memset (busy, 0, sizeof busy);
+  memset (syncs, 0, sizeof syncs);
   memset (queue, 0, sizeof queue);
 }
 
@@ -83,9 +90,7 @@ promise_life (struct file *f)
   life_begins[f->nr] = ++event;
 }
 
-/* "What a successful flush or FUA request covered survives a crash." Exception:
- * FUA beside an error that only one caller gets.
- */
+/* "What a successful flush or FUA request covered survives a crash." */
 void
 promise_written (struct file *f, uint64_t offset, uint64_t length,
                  uint32_t version, bool durable, uint64_t ended)
@@ -96,8 +101,7 @@ promise_written (struct file *f, uint64_t offset, uint64_t length,
     struct page *page = &f->page[at / PAGE];
     const unsigned h = at / HALF % 2;
 
-    if (durable && page->durable[h] < version && P.flush_error_one_in == 0 &&
-        P.start_error_one_in == 0)
+    if (durable && page->durable[h] < version)
       fault ("a write with FUA of page %u succeeds, and is not on the disk",
              (unsigned) (at / PAGE));
     if (page->promised[h] < version) {
@@ -105,6 +109,20 @@ promise_written (struct file *f, uint64_t offset, uint64_t length,
       page->promised_at[h] = ended;
     }
   }
+}
+
+void
+promise_sync_begins (struct promised_sync *s, struct file *f)
+{
+  *s = (struct promised_sync){ f, ++event, syncs[f->nr].in_progress++ == 0 };
+  syncs[f->nr].latest = s->begun;
+}
+
+bool
+promise_sync_ends (const struct promised_sync *s)
+{
+  syncs[s->file->nr].in_progress--;
+  return s->alone && syncs[s->file->nr].latest == s->begun;
 }
 
 void

@@ -274,6 +274,7 @@ struct change {
   errors_mark begun;
   bool fua;
   int fua_fd;
+  struct promised_sync sync; /* with FUA */
   unsigned nr;
   struct part {
     uint64_t offset, length;
@@ -289,6 +290,8 @@ change_begins (struct connection *c, struct change *change, bool fua)
   change->fua = fua;
   change->fua_fd = -1;
   change->nr = 0;
+  if (fua)
+    promise_sync_begins (&change->sync, c->file);
   if (!fua || c->disk->errors.per_handle)
     return;
   if (change->begun == 0) {
@@ -311,6 +314,7 @@ static int
 change_ends (struct connection *c, struct change *change, int err)
 {
   const bool alone = change->fua_fd >= 0;
+  bool durable = change->fua;
   uint64_t ended;
   unsigned i;
   int fd;
@@ -327,6 +331,10 @@ change_ends (struct connection *c, struct change *change, int err)
   if (change->fua_fd >= 0)
     kernel_close (change->fua_fd);
   ended = ++event;
+  /* Exception: FUA beside an error that only another request gets. */
+  if (change->fua)
+    durable = promise_sync_ends (&change->sync) ||
+              (P.flush_error_one_in == 0 && P.start_error_one_in == 0);
   errors_change_ends (&c->disk->errors, &c->errors, change->begun);
   if (err)
     promise_failed (c->file);
@@ -336,9 +344,22 @@ change_ends (struct connection *c, struct change *change, int err)
     if (err)
       promise_refused (p->version);
     else
-      promise_written (c->file, p->offset, p->length, p->version, change->fua,
+      promise_written (c->file, p->offset, p->length, p->version, durable,
                        ended);
   }
+  return err;
+}
+
+/* A sync of a request without FUA, which is no flush. */
+static int
+sync_of_request (struct connection *c, errors_mark begun)
+{
+  struct promised_sync sync;
+  int err;
+
+  promise_sync_begins (&sync, c->file);
+  err = errors_sync_fua (&c->disk->errors, shared_fd (c), false, begun);
+  promise_sync_ends (&sync);
   return err;
 }
 
@@ -369,7 +390,7 @@ write_chunk (struct connection *c, struct change *change, uint64_t offset,
   }
   sim_yield ();
   if (!recorded && err == 0)
-    err = errors_sync_fua (errors, shared_fd (c), false, begun);
+    err = sync_of_request (c, begun);
   for (i = 0; err && i < change->nr; i++) /* the client gets the error */
     promise_refused (change->part[i].version);
   evictor_write_ends (c->disk->evictor, &w, done);
@@ -416,13 +437,16 @@ connection_flush (struct connection *c)
 {
   const uint64_t began = now;
   struct promised_flush fl;
+  struct promised_sync sync;
   int err;
 
   trace ("connection %u: flush begins", c->number);
+  promise_sync_begins (&sync, c->file);
   promise_flush_begins (&fl, c->file, c->number, c->opened);
   flush_steps (true);
   err = errors_flush (&c->disk->errors, &c->errors, c->fd, !c->disk->changed);
   promise_flush_ends (&fl, err);
+  promise_sync_ends (&sync);
   flush_steps (false);
   trace ("connection %u: flush = %d", c->number, err);
   evictor_flushed (c->disk->evictor);
@@ -440,7 +464,7 @@ may_have_folio (const struct disk *d, uint64_t at)
 }
 
 static bool
-is_written (const struct connection *c, const struct evictor_change *z)
+is_written (struct connection *c, const struct evictor_change *z)
 {
   struct disk *d = c->disk;
   struct errors_call call;
@@ -449,7 +473,7 @@ is_written (const struct connection *c, const struct evictor_change *z)
   if (errors_now (&d->errors))
     return false;
   if (!d->pages.by_range)
-    return errors_sync_fua (&d->errors, shared_fd (c), false, 0) == 0;
+    return sync_of_request (c, 0) == 0;
   errors_call_begins (&d->errors, &call);
   err = pagecache_wait (&d->pages, d->fd, z->offset, z->length);
   err = err ? err : pagecache_error (d->fd);

@@ -323,6 +323,22 @@ fua_fails_for_an_error_since_it_began (void **state)
   }
 }
 
+static void
+fua_succeeds (void)
+{
+  assert_int_equal (fua (true, 0), 0);
+}
+
+/* It would hang. */
+static void
+fua_does_not_wait_for_other_requests (void **state)
+{
+  during = fua_succeeds;
+  assert_int_equal (flush (&a, 0), 0);
+  during = fua_succeeds;
+  assert_int_equal (fua (true, 0), 0);
+}
+
 /* ---- what fdatasync returns ---- */
 
 static void
@@ -382,6 +398,7 @@ main (void)
     TEST (one_error_of_all_handles_fails_one_flush_of_each),
     TEST (an_error_beside_an_old_one_fails_all),
     TEST (fua_fails_for_an_error_since_it_began),
+    TEST (fua_does_not_wait_for_other_requests),
     TEST (interrupted_calls_are_repeated_some_times),
     TEST (an_unchanged_disk_needs_no_fsync),
     TEST (an_error_of_one_handle_is_recorded),

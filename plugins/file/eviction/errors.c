@@ -56,13 +56,20 @@ errors_unreported (struct errors *e)
 
 /* ---- calls ---- */
 
-void
-errors_call_begins (struct errors *e, struct errors_call *call)
+static void
+call_begins (struct errors *e, struct errors_call *call, bool by_request)
 {
   lock_take (&e->lock);
   call->number = ++e->nr_calls;
+  call->by_request = by_request;
   TAILQ_INSERT_TAIL (&e->calls, call, next);
   lock_release (&e->lock);
+}
+
+void
+errors_call_begins (struct errors *e, struct errors_call *call)
+{
+  call_begins (e, call, false);
 }
 
 static void
@@ -71,7 +78,8 @@ call_ends_locked (struct errors *e, struct errors_call *call, int err)
   lock_assert (&e->lock);
   if (err)
     e->mark = ((e->mark >> ERRNO_BITS) + 1) << ERRNO_BITS | err;
-  if (TAILQ_FIRST (&e->calls) == call) /* which is what flushes wait for */
+  /* Flushes wait for the first call, FUA requests for those of the evictor. */
+  if (TAILQ_FIRST (&e->calls) == call || !call->by_request)
     cond_broadcast (&e->call_ended);
   TAILQ_REMOVE (&e->calls, call, next);
 }
@@ -84,27 +92,48 @@ errors_call_ends (struct errors *e, struct errors_call *call, int err)
   lock_release (&e->lock);
 }
 
-int
-errors_sync (struct errors *e, int fd)
+static int
+sync_and_record (struct errors *e, int fd, bool by_request)
 {
   struct errors_call call;
   int err;
 
-  errors_call_begins (e, &call);
+  call_begins (e, &call, by_request);
   err = kernel_sync (fd);
   errors_call_ends (e, &call, err);
   return err;
 }
 
-/* Wait until all calls that are in progress now have recorded their result. */
-static void
-wait_for_calls_unlocks (struct errors *e)
+int
+errors_sync (struct errors *e, int fd)
 {
-  const uint64_t last = e->nr_calls;
-  const struct errors_call *first;
+  return sync_and_record (e, fd, false);
+}
+
+/* Return whether a call up to the number "last" is in progress; with "all" also
+ * those of flushes and FUA requests.
+ */
+static bool
+is_in_progress_locked (const struct errors *e, uint64_t last, bool all)
+{
+  const struct errors_call *call;
 
   lock_assert (&e->lock);
-  while ((first = TAILQ_FIRST (&e->calls)) && first->number <= last)
+  TAILQ_FOREACH (call, &e->calls, next)
+    if (call->number > last || all || !call->by_request)
+      return call->number <= last;
+  return false;
+}
+
+/* Wait until the calls that are in progress now have recorded their result;
+ * with "all" also those of flushes and FUA requests.
+ */
+static void
+wait_for_calls_unlocks (struct errors *e, bool all)
+{
+  const uint64_t last = e->nr_calls;
+
+  while (is_in_progress_locked (e, last, all))
     lock_wait (&e->lock, &e->call_ended);
 }
 
@@ -112,7 +141,7 @@ void
 errors_settle (struct errors *e)
 {
   lock_take (&e->lock);
-  wait_for_calls_unlocks (e);
+  wait_for_calls_unlocks (e, true);
   lock_release (&e->lock);
 }
 
@@ -173,7 +202,7 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   bool suspect, used;
   int old, err;
 
-  errors_call_begins (e, &call);
+  call_begins (e, &call, true);
   lock_take (&e->lock);
   begun = e->mark;
   reported = c->reported;
@@ -191,7 +220,7 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
   if (used)
     atomic_store (&e->of_pages, e->mark);
   if (err == 0 && e->mark <= reported && !suspect)
-    wait_for_calls_unlocks (e);
+    wait_for_calls_unlocks (e, true);
   if (err == 0 && (e->mark > reported || suspect))
     err = e->mark & ERRNO_MASK;
   if (err) {
@@ -208,12 +237,12 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
 int
 errors_sync_fua (struct errors *e, int fd, bool alone, errors_mark begun)
 {
-  const int err = errors_sync (e, fd);
+  const int err = sync_and_record (e, fd, true);
   errors_mark now;
 
   lock_take (&e->lock);
-  if (err == 0 && !alone)
-    wait_for_calls_unlocks (e);
+  if (err == 0)
+    wait_for_calls_unlocks (e, !alone);
   now = e->mark;
   lock_release (&e->lock);
   /* An error that another call recorded may be of this change. */

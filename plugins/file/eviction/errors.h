@@ -11,10 +11,10 @@
  * until the calls that were in progress have recorded their result.
  *
  * A request with FUA syncs on a description of its own, which is opened before
- * the write, and does not wait for other calls: that would cost half of its
- * speed (four connections, Linux 6.18, ext4).  So a FUA write can succeed
- * although the device loses its cache at that moment, and reports that to
- * another call.
+ * the write.  It waits for the calls of the evictor, and not for those of other
+ * requests: that would cost half of its speed (four connections, Linux 6.18,
+ * ext4).  So a FUA write can succeed although the device loses its cache at
+ * that moment, and reports that to another request.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -39,6 +39,7 @@ typedef uint64_t errors_mark;
 struct errors_call {
   TAILQ_ENTRY (errors_call) next; /* in the order in which they began */
   uint64_t number;                /* 1, 2, ... in the same order */
+  bool by_request;                /* the sync of a flush or FUA request */
 };
 
 struct errors {
@@ -124,9 +125,10 @@ int errors_flush (struct errors *e, struct errors_client *c, int fd,
                   bool unchanged);
 
 /* Make a change with FUA durable, by a sync of "fd".  With "alone" it was
- * opened for this request, before the change; otherwise other calls may use up
- * its report.  Returns 0 or an errno value, also for an error that was recorded
- * since "begun".  Blocks on the disk.
+ * opened for this request, before the change; otherwise other requests may use
+ * up its report, and their calls are waited for, too.  Returns 0 or an errno
+ * value, also for an error that was recorded since "begun".  Blocks on the
+ * disk.
  */
 int errors_sync_fua (struct errors *e, int fd, bool alone, errors_mark begun);
 
