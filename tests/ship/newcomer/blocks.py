@@ -13,7 +13,6 @@ changes what is done with it:
 """
 
 import argparse
-import os
 import re
 import shlex
 import sys
@@ -113,24 +112,13 @@ def main():
     """Print a script, or which blocks there are."""
     p = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     p.add_argument("documents", nargs="+", metavar="DOCUMENT")
-    how = p.add_mutually_exclusive_group()
-    how.add_argument("--not-run", action="store_true",
-                     help="list what is not run, with the reasons")
-    how.add_argument("--split", metavar="FOLDER",
-                     help="write each block that is no output to a file")
+    p.add_argument("--not-run", action="store_true",
+                   help="list what is not run, with the reasons")
     args = p.parse_args()
     if args.not_run:
         for path in args.documents:
             for block in filter(lambda b: b.reason, blocks(path)):
                 print(f"{block.where}: {block.reason}")
-    elif args.split:
-        for path in args.documents:
-            for block in blocks(path):
-                kind = block.language or "indented"
-                name = block.where.replace("/", "-").replace(":", "-line-")
-                with open(os.path.join(args.split, f"{name}.{kind}"), "w",
-                          encoding="utf-8") as f:
-                    f.write(block.text)
     else:
         sys.stdout.write(scripts(args.documents))
 
