@@ -135,22 +135,6 @@ script -qec "stty rows 20 cols 80; TERM=xterm $(printf '%q ' "$watch" \
   fail 'six files on a small terminal'
 grep -q '2 of 6 files are not shown' "$tmp/screen" ||
   fail "what is not shown? $(<"$tmp/screen")"
-grep -q 'many-4.*size' "$tmp/screen" || fail "one fits more: $(<"$tmp/screen")"
-! grep -q 'many-5.*size' "$tmp/screen" || fail "too many files: $(<"$tmp/screen")"
-COLUMNS=80 "$watch" --once "${files[@]}" >"$tmp/screen"
-grep -q 'many-6' "$tmp/screen" || fail '--once does not show all files'
-
-# A picture of a single count, also of a file without cached pages.
-sync "$tmp/many-1"
-drop "$tmp/many-1"
-for file in "$tmp/file" "$tmp/many-1"; do
-  "$watch" --once --plot "$tmp/once.svg" "$file" >/dev/null 2>"$tmp/err" ||
-    fail '--once --plot'
-  [ ! -s "$tmp/err" ] || fail "--once --plot warns: $(<"$tmp/err")"
-  # Each point is also in the key.
-  [ "$(grep -c '<use .*translate(' "$tmp/once.svg")" -ge 2 ] ||
-    fail '--once --plot draws nothing'
-done
 
 # A file that is deleted while it is watched is marked.
 is "$tmp/many-1" .deleted false
@@ -164,11 +148,6 @@ eventually 20 grep -q '"deleted": true' "$tmp/samples" ||
   fail 'a deleted file is not marked'
 kill "$watcher"
 wait "$watcher" || fail "the watch ended with status $?"
-exec {held}<"$tmp/many-2"
-rm "$tmp/many-2"
-COLUMNS=80 "$watch" --once "/proc/self/fd/$held" >"$tmp/screen"
-exec {held}<&-
-grep -q '(deleted)' "$tmp/screen" || fail "not marked: $(<"$tmp/screen")"
 
 # A name of control characters: ESC, C1, tab and newline; bytes that are no UTF-8.
 odd=$tmp/$'e\e[2J\t\n9\tx\x7f\xc2\x9b\xff\\\xc3\xa4'
@@ -182,10 +161,6 @@ is "$odd" '.path | sub(".*/"; "") | @json' \
   "$(jq -nc '"e\u001b[2J\t\n9\tx\u007f\u009b\ufffd\\ä"')"
 "$watch" --once --json "$odd" >"$tmp/json"
 ! LC_ALL=C grep -q '[^ -~]' "$tmp/json" || fail "$(cat -v "$tmp/json")"
-COLUMNS=200 "$watch" --once --plot "$tmp/odd.svg" "$odd" >"$tmp/screen" ||
-  fail '--once --plot of an odd name'
-grep -qF "$escaped" "$tmp/screen" || fail "--once: $(cat -v "$tmp/screen")"
-[ -s "$tmp/odd.svg" ] || fail 'no odd.svg'
 rm "$odd"
 ! "$watch" --once "$odd" 2>"$tmp/err" || fail 'a file that is not there'
 grep -qF "$escaped: No such file" "$tmp/err" || fail "$(cat -v "$tmp/err")"
