@@ -5,7 +5,6 @@
 import argparse
 import os
 import re
-import signal
 import sys
 
 VERSION = "(not installed)"  # "make install" writes the version here
@@ -25,13 +24,6 @@ def own_name(default):
     nbdkit-NAME where it is installed."""
     called = os.path.basename(sys.argv[0])
     return called if called.startswith("nbdkit-") else default
-
-
-def handle_interrupts():
-    """Make Ctrl-C raise KeyboardInterrupt, unless the shell had this process
-    ignore it.  The tools switch that off while they import modules."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def escaped(name):
