@@ -85,16 +85,6 @@ mkdir "$tmp/plain"
 refused fallocate EOPNOTSUPP
 for cache in none preserve default; do exercise "$tmp/plain" $cache; done
 
-# A call that is refused for this range is made again for the next one.
-refused fallocate EINVAL:when=1
-truncate -s 8M "$tmp/plain/disk"
-serve "$tmp/plain/disk" none
-ask write 0 8M, zero 1M 2M, zero 5M 2M
-served "$tmp/plain/disk" none
-[ "$(grep -c 'zero: writing: ' "$tmp/log")" = 0 ] || fail 'EINVAL: one method'
-[ "$(grep -c 'zero: punching a hole: .* bytes at offset 5242880$' \
-  "$tmp/log")" = 1 ] || fail 'EINVAL: not tried again'
-
 # A full disk.
 mounted ext4 48M
 refused fallocate EOPNOTSUPP

@@ -262,25 +262,6 @@ for plugin in "$stock" file; do
   mv aside dir
   ln -sfn dir dirlink
 
-  # As file servers hold, which give it up when the kernel signals that
-  # another process opens the file.
-  truncate -s "$size_disk" leased
-  rm -f held
-  /usr/bin/python3 -c 'import fcntl, os, signal
-fd = os.open("leased", os.O_RDONLY)
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
-fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-open("held", "w").close()
-signal.sigwait([signal.SIGIO])
-fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)' &
-  holder=$!
-  pids+=("$holder")
-  eventually 5 test -e held || fail 'no lease'
-  start_nbdkit "$plugin" leased
-  serves $size_disk 'a file that somebody holds a lease of'
-  gone "$holder" || wait "$holder" || fail 'nobody was told of the lease'
-  stop_nbdkit
-
   # A server in the background leaves the folder it was started in.
   rm -f "$tmp/pid" "$tmp/sock"
   "$NBDKIT" -P "$tmp/pid" -U "$tmp/sock" "$plugin" ./link
