@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # A virtual machine boots from the server, writes to it, and leaves the right
 # bytes and no cached page.  Its boot sector reads 1 MiB of the disk by the BIOS
-# and writes it elsewhere, prints the result on the serial port, and switches
-# off.
+# and writes it elsewhere, and ends qemu with the result.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,12 +31,11 @@ for interface in ide virtio; do
   # The machine writes 0 to the device when all went well, which makes 1.
   status=0
   limited qemu-system-x86_64 -accel tcg -m 32 -nodefaults -no-user-config \
-    -display none -no-reboot -serial "file:$tmp/serial" \
+    -display none -no-reboot \
     -device isa-debug-exit,iobase=0xf4,iosize=1 \
     -drive "file=$uri,format=raw,if=$interface" >"$tmp/out" 2>&1 || status=$?
-  says=$(<"$tmp/serial")
-  [ "$status $says" = '1 booted' ] ||
-    fail "$interface: status $status, '$says'; qemu: $(<"$tmp/out")"
+  [ "$status" = 1 ] ||
+    fail "$interface: status $status; qemu: $(<"$tmp/out")"
 
   empty_soon "$disk" "$interface"
   stop_nbdkit
