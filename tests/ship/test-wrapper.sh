@@ -30,9 +30,7 @@ as_system ()
 
 as_system --version
 as_system --dump-config
-as_system memory --version
 as_system memory --dump-plugin
-as_system memory --help
 as_system
 as_system -U - memory 1M --run 'nbdinfo --size "$uri"'
 as_system -U - --filter=offset memory 1M offset=64K \
@@ -50,14 +48,8 @@ windowed ()
 
 windowed file
 windowed windowed-file
-windowed --filter=cow file
-windowed --filter cow file
-windowed -r --filter=offset --filter=cow -U - file
-windowed -U "$tmp/sock" file
-windowed --pidfile "$tmp/p" file
-windowed -fv file
-windowed -e export -t 4 -D nbdkit.x=1 file
-windowed -D file.evict=1 file
+windowed -r --filter=offset --filter cow -U - file
+windowed --pidfile "$tmp/p" -fv -e export -t 4 -D file.evict=1 file
 "$NBDKIT" --dump-plugin -- file | grep -qFx file_windowed=yes ||
   fail "not the plugin just built, after --"
 

@@ -51,11 +51,6 @@ serves '' "$disk" cache=default reduce-memory-pressure=false
 serves '' cache-window-size=128K cache-windows=3 cache=none \
   fadvise=sequential "file=$disk"
 
-# A name relative to the folder that nbdkit was started in.
-(cd "$tmp/dir" && limited "$NBDKIT" -U - file disk \
-  --run "nbdcopy \"\$uri\" '$tmp/out'")
-same "$disk" "$tmp/out"
-
 # cache=preserve may be repeated as long as nothing else is asked for.
 serves '' "$disk" cache=preserve cache=preserve
 serves '' "$disk" cache=none cache-windows=0x10
@@ -76,10 +71,3 @@ start_nbdkit -v file dir="$tmp/folder"
 stop_nbdkit
 grep -qF "export 'missing': in $tmp/folder" "$tmp/log" ||
   fail 'the folder in the debug log'
-
-# fd= is written through, too.
-truncate -s 300001 "$tmp/new"
-start_nbdkit file fd=7 cache=none 7<>"$tmp/new"
-limited nbdcopy --flush "$disk" "$uri"
-stop_nbdkit
-same "$disk" "$tmp/new"

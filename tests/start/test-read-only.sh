@@ -89,20 +89,6 @@ unwritable "$tmp/bind/disk" 'Read-only file system'
 for cache in default none; do
   served read-only disk file dirfd=7 "cache=$cache" 7<"$tmp/bind"
 done
-# The log has the reason with the name escaped, and the folder, too.
-odd=$'odd\e[2J'
-mkdir "$tmp/dir/$odd"
-cp "$disk" "$tmp/dir/$odd/$odd"
-served read-only 'odd%1B%5B2J' file "dir=$tmp/bind/$odd"
-# nbdkit itself logs the command line and the name as they are.
-# nbdkit 1.42 escapes the backslash once more.
-grep -E 'odd\\{1,2}x1b\[2J' "$tmp/log" >"$tmp/lines"
-grep -q 'debug: odd.*: opening for writing: Read-only file system' "$tmp/lines" ||
-  fail 'no reason with an escaped name'
-grep -q "debug: export 'odd.*': in .*bind/odd" "$tmp/lines" ||
-  fail 'no folder with an escaped name'
-! grep -F $'\e' "$tmp/lines" >&2 || fail 'a name is not escaped'
-rm -r "$tmp/dir/$odd"
 
 # Not every file system has immutable files.
 immutable+=("$disk")

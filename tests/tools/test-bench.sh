@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # scripts/bench measures each contestant in each round, and its tables compare
 # what was measured.  A cell is bold only if its rounds overlap no other
-# contestant's.  What cannot be measured is refused or left out with a reason,
-# and SIGTERM leaves nothing behind.
+# contestant's.  What cannot be measured is refused or left out with a reason.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -92,30 +91,3 @@ jq '(.runs[] | select (.who == "z") | .seconds) += 4' "$tmp/made.json" \
   >"$tmp/overlapping.json"
 bench --report "$tmp/overlapping.json" >"$tmp/output"
 ! grep -q '[*][*]' "$tmp/output" || fail 'bold, but the ranges overlap'
-
-# ---- SIGTERM
-
-"$srcdir/../scripts/bench" --build-dir "$builddir/.." --dir "$tmp" \
-  --out "$tmp/unfinished.json" --mib 64 --loads write-4k --seconds 300 \
-  --contestants ours >"$tmp/output" 2>&1 &
-bench=$!
-pids+=("$bench")
-fio_runs ()
-{
-  grep -q '^round 1' "$tmp/output" || return 1
-  children=$(cat "/proc/$bench/task/$bench/children")
-  for child in $children; do
-    ! grep -qsx fio "/proc/$child/comm" || return 0
-  done
-  return 1
-}
-eventually 60 fio_runs || fail 'fio has not started'
-kill -TERM "$bench"
-! wait "$bench" || fail 'a run that was ended succeeds'
-shows 'bench: interrupted'
-for child in $children; do
-  [ ! -e "/proc/$child" ] || fail "left over: $(<"/proc/$child/status")"
-done
-for left in "$tmp"/windowed-bench-* /dev/shm/windowed-bench-"$bench"; do
-  [ ! -e "$left" ] || fail "$left is left over"
-done
