@@ -50,25 +50,6 @@ make_work_folder ()
   trap 'exit 143' TERM
 }
 
-# stock_plugin: print the path of the file plugin that came with nbdkit.  While
-# this project's package is installed, the stock plugin has another name.
-stock_plugin ()
-{
-  local folder plugin about
-
-  folder=$(nbdkit --dump-config | sed -n 's/^plugindir=//p')
-  for plugin in "$folder"/nbdkit{-stock,}-file-plugin.so; do
-    [ -e "$plugin" ] || continue
-    about=$(nbdkit "$plugin" --dump-plugin)
-    if [[ $about != *file_windowed=yes* ]]; then
-      echo "$plugin"
-      return
-    fi
-  done
-  die "$folder: no stock plugin to compare with, only this one;" \
-    "reinstall the package of nbdkit that has the file plugin"
-}
-
 # logged LOG COMMAND...: run the command with its output in LOG and its status
 # in $status.  Do not call it as a condition (if, ||, &&): bash ignores errexit
 # there.
