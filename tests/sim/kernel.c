@@ -626,14 +626,16 @@ kernel_sync (int fd)
   return err ? err : late;
 }
 
-/* MADV_POPULATE_WRITE: do_page_mkwrite of each page.  A page that is absent is
- * read in alone, because of MADV_RANDOM (do_sync_mmap_readahead).
+/* MADV_POPULATE_WRITE: do_page_mkwrite of each page, which makes its whole
+ * folio dirty (block_page_mkwrite, iomap_page_mkwrite, block_dirty_folio).  A
+ * page that is absent is read in alone, because of MADV_RANDOM
+ * (do_sync_mmap_readahead).
  */
 bool
 kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
 {
   struct file *f = file_of (fd);
-  uint32_t p, end;
+  uint32_t p, end, a, b;
 
   take_time (1 * US);
   if (offset + length > P.pages * PAGE)
@@ -646,7 +648,8 @@ kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
       if (!bit (&f->resident, p)) /* the fault holds it, so it stays */
         make_resident (f, p, 1);
     }
-    make_dirty (f, p);
+    for (folio_of (f, p, &a, &b); a < b; a++)
+      make_dirty (f, a);
   }
   return true;
 }
