@@ -2,7 +2,7 @@
  *
  * This file is the documentation of what the engine relies on.  Each rule names
  * the function of the kernel that it stands for.  conform.c compares the rules
- * with a real kernel.
+ * with a real kernel, of 5.10 or later.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -344,6 +344,8 @@ make_dirty (struct file *f, uint32_t p)
     bit_set (&f->old, p, false);
 }
 
+static void wait_ordered (struct file *f, uint32_t p, uint32_t end);
+
 /* filemap_read, page_cache_ra_order.  With POSIX_FADV_RANDOM
  * (force_page_cache_ra) all folios are single pages.
  */
@@ -359,6 +361,7 @@ read_in (struct file *f, uint32_t p, uint32_t end)
       p++;
       continue;
     }
+    wait_ordered (f, p, p + nr);
     device_read (f, p, nr);
     for (i = p; i < p + nr; i++)
       if (!bit (&f->resident, i))
@@ -371,9 +374,77 @@ read_in (struct file *f, uint32_t p, uint32_t end)
 
 static char writeback_event;
 
+/* The pages around "p" that share its ordered extent: [*first, *end). */
+static void
+ordered_extent (const struct file *f, uint32_t p, uint32_t *first,
+                uint32_t *end)
+{
+  const uint16_t id = f->page[p].ordered;
+
+  for (*first = p; *first > 0 && f->page[*first - 1].ordered == id;)
+    --*first;
+  for (*end = p + 1; *end < P.pages && f->page[*end].ordered == id;)
+    ++*end;
+}
+
+/* The disk has the data of a page, or has lost it. */
+static void
+writeback_stored (struct file *f, uint32_t p, bool failed)
+{
+  struct page *page = &f->page[p];
+
+  if (!failed) {
+    memcpy (page->disk, page->writing, sizeof page->disk);
+    bit_set (&f->volatile_, p, true);
+  }
+  else {
+    page_lost (f, p, page->writing);
+    bit_set (&f->failed, p, bit (&f->resident, p) && !bit (&f->dirty, p));
+  }
+}
+
+/* writepage_delalloc, find_lock_delalloc_range: when btrfs begins to write a
+ * page, it allocates an ordered extent for this page and all dirty pages that
+ * follow without a gap, also for those that it is not asked to write.
+ */
+static void
+begin_ordered (struct file *f, uint32_t p)
+{
+  static uint16_t id;
+
+  if (P.fs != BTRFS || f->page[p].ordered)
+    return;
+  if (++id == 0)
+    ++id;
+  for (; p < P.pages && bit (&f->dirty, p) && f->page[p].ordered == 0; p++)
+    f->page[p].ordered = id;
+}
+
+/* btrfs_finish_one_ordered, when all pages of the extent have been written: if
+ * one has failed, the file keeps its old blocks for all.
+ */
+static void
+end_ordered (struct file *f, uint32_t p, bool failed)
+{
+  uint32_t a, b, q;
+
+  ordered_extent (f, p, &a, &b);
+  for (q = a; q < b && failed; q++)
+    f->page[q].ordered_fails = true;
+  if (bits_next (&f->dirty, a, b) < b || bits_next (&f->writeback, a, b) < b)
+    return;
+  for (; a < b; a++) {
+    f->page[a].ordered = 0;
+    writeback_stored (f, a, f->page[a].ordered_fails);
+    f->page[a].ordered_fails = false;
+  }
+}
+
 /* folio_end_writeback, after mapping_set_error: the error is known before the
  * page is no longer under writeback.  A page that fails is clean, and has its
- * data (iomap_finish_ioend, ext4_finish_bio).
+ * data (iomap_finish_ioend, ext4_finish_bio).  On btrfs before Linux 6.6 it is
+ * not uptodate (end_extent_writepage): mincore(2) does not show it, and a read
+ * has what the disk has.
  */
 void
 writeback_ends (struct file *f, uint32_t first, uint32_t nr, bool failed)
@@ -387,14 +458,12 @@ writeback_ends (struct file *f, uint32_t first, uint32_t nr, bool failed)
 
     bit_set (&f->writeback, p, false);
     f->nr_writeback--;
-    if (!failed) {
-      memcpy (page->disk, page->writing, sizeof page->disk);
-      bit_set (&f->volatile_, p, true);
-    }
-    else {
-      page_lost (f, p, page->writing);
-      bit_set (&f->failed, p, !bit (&f->dirty, p));
-    }
+    if (page->ordered)
+      end_ordered (f, p, failed);
+    else
+      writeback_stored (f, p, failed);
+    if (failed && P.forgets_failed && !bit (&f->dirty, p))
+      make_absent (f, p, p + 1);
   }
   wake_event (&writeback_event);
 }
@@ -416,6 +485,7 @@ begin_writeback (struct file *f, uint32_t p)
 {
   struct page *page = &f->page[p];
 
+  begin_ordered (f, p);
   bit_set (&f->dirty, p, false);
   bit_set (&f->writeback, p, true);
   memcpy (page->writing, page->memory, sizeof page->writing);
@@ -512,6 +582,24 @@ start_writeback (struct file *f, uint32_t p, uint32_t end, bool all,
   }
   submit (f, &run);
   return 0;
+}
+
+/* btrfs_start_ordered_extent: btrfs writes and waits for all pages of the
+ * ordered extents in a range before it reads pages from the disk
+ * (lock_extents_for_read), makes them dirty (lock_and_cleanup_extent_if_need,
+ * btrfs_page_mkwrite) or punches a hole (btrfs_wait_ordered_range).
+ */
+static void
+wait_ordered (struct file *f, uint32_t p, uint32_t end)
+{
+  uint32_t a, b;
+
+  for (; p < end; p++)
+    while (f->page[p].ordered) {
+      ordered_extent (f, p, &a, &b);
+      start_writeback (f, a, b, true, true);
+      wait_for_writeback (f, a, b);
+    }
 }
 
 /* filemap_write_and_wait_range: uses up the flag of the mapping. */
@@ -648,6 +736,7 @@ kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
       if (!bit (&f->resident, p)) /* the fault holds it, so it stays */
         make_resident (f, p, 1);
     }
+    wait_ordered (f, p, p + 1);
     for (folio_of (f, p, &a, &b); a < b; a++)
       make_dirty (f, a);
   }
@@ -675,7 +764,7 @@ kernel_write_all (int fd)
   int err;
 
   take_time (1 * US);
-  if (P.fs != EXT4 && P.fs != OVERLAYFS)
+  if (P.fs != EXT4 && P.fs != OVERLAYFS && P.fs != BTRFS)
     return EOPNOTSUPP;
   err = write_and_wait (file_of (fd), 0, P.pages, true);
   take_time (0);
@@ -881,6 +970,7 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
     const uint64_t page_end = (p + 1) * PAGE < end ? (p + 1) * PAGE : end;
     const bool whole = at % PAGE == 0 && page_end % PAGE == 0;
 
+    wait_ordered (f, p, p + 1);
     if (!bit (&f->resident, p)) {
       if (!whole)
         device_read (f, p, 1);
@@ -925,8 +1015,11 @@ file_pread (int fd, uint64_t offset, uint64_t length, uint32_t versions[])
   }
 }
 
-/* iomap_dio_rw: kiocb_write_and_wait, and then from the disk.  Returns 0 or an
- * errno value.
+/* iomap_dio_rw: kiocb_write_and_wait, and then from the disk.  btrfs goes on
+ * through the page cache where an ordered extent has pages to write
+ * (lock_extent_direct), and before Linux 6.0, where btrfs_dio_iomap_begin locks
+ * one sector at a time, from the first such page on.  Returns 0 or an errno
+ * value.
  */
 int
 file_pread_direct (int fd, uint64_t offset, uint64_t length,
@@ -935,13 +1028,21 @@ file_pread_direct (int fd, uint64_t offset, uint64_t length,
   struct file *f = file_of (fd);
   const uint32_t p = offset / PAGE, end = (offset + length + PAGE - 1) / PAGE;
   const int err = write_and_wait (f, p, end, false);
-  uint64_t at;
+  uint64_t at = offset;
+  uint32_t q = p;
 
   if (err)
     return err;
-  device_read (f, p, end - p);
-  for (at = offset; at < offset + length; at += HALF)
+  while (q < end && f->page[q].ordered == 0)
+    q++;
+  if (q < end && !P.direct_by_sector)
+    q = p;
+  if (p < q)
+    device_read (f, p, q - p);
+  for (; at < offset + length && at < q * PAGE; at += HALF)
     *versions++ = f->page[at / PAGE].disk[at / HALF % 2];
+  if (at < offset + length)
+    file_pread (fd, at, offset + length - at, versions);
   return 0;
 }
 
@@ -1006,6 +1107,7 @@ file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
   *version = promise_write (connection, f->life);
   if (P.punch_writes)
     err = write_and_wait (f, p, end, false);
+  wait_ordered (f, p, end);
   if (err == 0) {
     truncate (f, p, end, *version);
     for (; p < end; p++) {
@@ -1030,6 +1132,7 @@ file_system_magic (void)
     [EXT4] = EXT4_SUPER_MAGIC,           [BLOCK_DEVICE] = 0,
     [OVERLAYFS] = OVERLAYFS_SUPER_MAGIC, [NFS] = NFS_SUPER_MAGIC,
     [FUSE_WRITEBACK] = FUSE_SUPER_MAGIC, [FUSE] = FUSE_SUPER_MAGIC,
+    [BTRFS] = BTRFS_SUPER_MAGIC,
   };
 
   return magic[P.fs];

@@ -46,6 +46,8 @@
   X (pages)              /* of each file */                                    \
   X (folios)             /* 1: large ones exist; 2: wherever they can */       \
   X (punch_writes)       /* see file_punch */                                  \
+  X (direct_by_sector)   /* see file_pread_direct */                           \
+  X (forgets_failed)     /* see writeback_ends */                              \
   X (split_fails_one_in) /* a folio that somebody uses */                      \
   X (no_counts)          /* 1: no cachestat; 2: no mincore either */           \
   X (no_ranges)          /* a sandbox refuses sync_file_range */               \
@@ -89,8 +91,17 @@ struct parameters {
 
 extern struct parameters P;
 
-/* The file systems of the model. */
-enum { EXT4, BLOCK_DEVICE, OVERLAYFS, NFS, FUSE_WRITEBACK, FUSE, FILE_SYSTEMS };
+/* The file systems of the model.  Only the conformance test has btrfs. */
+enum {
+  EXT4,
+  BLOCK_DEVICE,
+  OVERLAYFS,
+  NFS,
+  FUSE_WRITEBACK,
+  FUSE,
+  FILE_SYSTEMS,
+  BTRFS = FILE_SYSTEMS
+};
 
 /* ---- random numbers ---- */
 
@@ -203,6 +214,8 @@ struct page {
   uint64_t promised_at[2];
   uint16_t in_folio, folio_pages; /* where the page is in its folio */
   uint16_t nr_losses;
+  uint16_t ordered; /* the ordered extent of btrfs, 0 = none */
+  bool ordered_fails;
   struct loss loss[MOST_LOSSES]; /* the latest last */
 };
 
