@@ -17,8 +17,6 @@
 
 struct parameters P;
 bool verbose;
-static bool errors, no_punch, has_counts;
-static uint64_t seed;
 static uint32_t nr_versions;
 static bool is_zero[1 << 16]; /* by version */
 
@@ -75,8 +73,10 @@ conform_open (void)
 }
 
 int
-conform_write (int fd, uint64_t offset, uint64_t length, uint32_t version)
+conform_write (int fd, uint64_t offset, uint64_t length)
 {
+  uint32_t version;
+
   return file_pwrite (fd, offset, length, 1, &version) == -1 ? errno : 0;
 }
 
@@ -90,30 +90,56 @@ conform_punch (int fd, uint64_t offset, uint64_t length)
   return err;
 }
 
-int
-conform_read (int fd, uint64_t offset, uint64_t length)
+/* What a hole holds is a version of the model, and 0 of a real kernel. */
+static void
+zero_holes (uint64_t length, uint32_t versions[])
 {
-  uint32_t versions[2 * CONFORM_PAGES];
+  uint64_t i;
 
+  for (i = 0; i < length / HALF; i++)
+    if (is_zero[versions[i]])
+      versions[i] = 0;
+}
+
+int
+conform_read (int fd, uint64_t offset, uint64_t length, uint32_t versions[])
+{
   file_pread (fd, offset, length, versions);
+  zero_holes (length, versions);
   return 0;
 }
 
 int
-conform_read_direct (int fd, uint64_t offset, uint64_t length)
+conform_read_direct (int fd, uint64_t offset, uint64_t length,
+                     uint32_t versions[])
 {
-  uint32_t versions[2 * CONFORM_PAGES];
+  const int err = file_pread_direct (fd, offset, length, versions);
 
-  return file_pread_direct (fd, offset, length, versions);
+  if (err == 0)
+    zero_holes (length, versions);
+  return err;
 }
 
-uint32_t
-conform_version (int fd, uint64_t offset)
+/* As the kernel shows them, of the file below if there is an overlay. */
+void
+conform_states (int fd, char states[])
 {
-  uint32_t version;
+  const uint64_t fs = P.fs;
+  unsigned char resident[CONFORM_PAGES];
+  struct kernel_counts c;
+  unsigned i;
 
-  file_pread (fd, offset, HALF, &version);
-  return is_zero[version] ? 0 : version;
+  kernel_find (fd, 0, CONFORM_PAGES * CONFORM_PAGE, resident);
+  if (fs == OVERLAYFS)
+    P.fs = EXT4;
+  for (i = 0; i < CONFORM_PAGES; i++) {
+    kernel_count (fd, i * CONFORM_PAGE, CONFORM_PAGE, &c);
+    states[i] = c.writeback       ? WRITEBACK
+                : c.dirty         ? DIRTY
+                : resident[i] & 1 ? CLEAN
+                                  : ABSENT;
+  }
+  P.fs = fs;
 }
 
 void
@@ -124,47 +150,41 @@ conform_refuse (bool on)
 }
 
 void
-conform_settle (int fd)
+conform_wait (void)
 {
-  while (file[0].nr_writeback > 0)
-    sleep_for (1 * MS);
+  sleep_for (1 * MS);
 }
 
 static void *
 run (void *arg)
 {
-  conform_run (seed, no_punch, has_counts);
+  conform_run (arg);
   return NULL;
 }
 
 int
 main (int argc, char *argv[])
 {
-  if (argc != 7) {
-    fputs ("usage: conform-model SEED FS FOLIOS PUNCH-WRITES ERRORS COUNTS "
-           "(numbers)\n",
-           stderr);
-    return 2;
-  }
-  seed = strtoull (argv[1], NULL, 0);
-  errors = strcmp (argv[5], "1") == 0; /* with 2 the disk refuses nothing */
-  no_punch = atoi (argv[5]) > 0;
-  has_counts = atoi (argv[6]);
+  struct conform c;
+
+  conform_parse (&c, argv + 1);
   P = (struct parameters){ .files = 1,
                            .pages = CONFORM_PAGES,
-                           .fs = atoi (argv[2]),
-                           .folios = atoi (argv[3]),
-                           .punch_writes = atoi (argv[4]),
+                           .fs = c.fs,
+                           .folios = c.folios,
+                           .punch_writes = c.punch_writes,
+                           .direct_by_sector = c.direct_by_sector,
+                           .forgets_failed = c.forgets_failed,
                            .rate = 1000000000,
                            .read_ahead = 1 << 20,
                            .preserve = 1, /* POSIX_FADV_RANDOM */
                            .latency = 50 * US,
                            .queue = 32,
-                           .write_error_one_in = errors };
-  random_seed (seed);
+                           .write_error_one_in = 1 };
+  random_seed (c.seed);
   scheduler_reset ();
   files_reset ();
-  spawn (run, NULL, "conform");
+  spawn (run, &c, "conform");
   scheduler_run ();
   return 0;
 }

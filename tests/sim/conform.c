@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "conform.h"
@@ -28,27 +29,59 @@ below (uint32_t n)
   return (state >> 33) % n;
 }
 
-/* One letter for each page: absent, clean, or dirty. */
-static void
-print_pages (int fd, bool has_counts)
+void
+conform_parse (struct conform *c, char *argv[])
 {
-  unsigned char resident[CONFORM_PAGES];
-  struct kernel_counts c;
+  static const char *const name[] = {
+#define NAME(name) #name,
+    CONFORM_ARGUMENTS (NAME)
+  };
+  uint64_t *const value[] = {
+#define VALUE(name) &c->name,
+    CONFORM_ARGUMENTS (VALUE)
+  };
   unsigned i;
+  size_t n;
 
-  kernel_find (fd, 0, CONFORM_PAGES * CONFORM_PAGE, resident);
-  printf (" |");
-  for (i = 0; i < CONFORM_PAGES; i++) {
-    c.dirty = 0;
-    if (has_counts)
-      kernel_count (fd, i * CONFORM_PAGE, CONFORM_PAGE, &c);
-    putchar (c.dirty ? 'd' : resident[i] & 1 ? 'c' : '.');
+  memset (c, 0, sizeof *c);
+  for (; *argv; argv++) {
+    n = strcspn (*argv, "=");
+    for (i = 0; i < sizeof name / sizeof name[0]; i++)
+      if (strlen (name[i]) == n && memcmp (name[i], *argv, n) == 0)
+        break;
+    if (i == sizeof name / sizeof name[0] || (*argv)[n] == '\0') {
+      fprintf (stderr, "no argument %s\n", *argv);
+      exit (2);
+    }
+    *value[i] = strtoull (*argv + n + 1, NULL, 0);
   }
-  printf ("|\n");
 }
 
 static void
-call (int fd, uint32_t *version, bool errors, bool has_counts)
+settle (int fd, char states[])
+{
+  do {
+    conform_wait ();
+    conform_states (fd, states);
+  } while (memchr (states, WRITEBACK, CONFORM_PAGES));
+}
+
+/* Print versions, those of neighbours that are equal once. */
+static void
+print_versions (const uint32_t versions[], uint64_t length)
+{
+  const uint64_t n = length / (CONFORM_PAGE / 2);
+  uint64_t i, k;
+
+  for (i = 0; i < n; i += k) {
+    for (k = 1; i + k < n && versions[i + k] == versions[i];)
+      k++;
+    printf (k > 1 ? " %u*%u" : " %u", (unsigned) versions[i], (unsigned) k);
+  }
+}
+
+static void
+call (int fd, const struct conform *c)
 {
   static const unsigned flags[] = { 1, 2, 2, 4, 7 };
   const uint64_t half = CONFORM_PAGE / 2;
@@ -56,8 +89,11 @@ call (int fd, uint32_t *version, bool errors, bool has_counts)
   const uint32_t pages = 1 + below (below (2) ? 8 : CONFORM_PAGES - page);
   const uint64_t offset = page * CONFORM_PAGE;
   uint64_t length = pages * CONFORM_PAGE;
-  const unsigned kind = below (errors ? 17 : 14);
+  const unsigned kind = below (c->refuse ? 17 : 14);
+  uint32_t versions[2 * CONFORM_PAGES];
+  char states[CONFORM_PAGES];
   unsigned f, part = below (4);
+  int err;
 
   if (offset + length > CONFORM_PAGES * CONFORM_PAGE)
     length = CONFORM_PAGES * CONFORM_PAGE - offset;
@@ -69,15 +105,16 @@ call (int fd, uint32_t *version, bool errors, bool has_counts)
     printf ("write %u+%u%s", page, (unsigned) (length / CONFORM_PAGE),
             part ? "" : " half");
     printf (" = %d", conform_write (fd, offset + (part ? 0 : half),
-                                    length - (part ? 0 : half), ++*version));
+                                    length - (part ? 0 : half)));
     break;
   case 4:
-    printf ("read %u+%u = %d", page, (unsigned) (length / CONFORM_PAGE),
-            conform_read (fd, offset, length));
-    break;
   case 5:
-    printf ("direct read %u+%u = %d", page, (unsigned) (length / CONFORM_PAGE),
-            conform_read_direct (fd, offset, length));
+    err = kind == 4 ? conform_read (fd, offset, length, versions)
+                    : conform_read_direct (fd, offset, length, versions);
+    printf ("%s %u+%u = %d", kind == 4 ? "read" : "direct read", page,
+            (unsigned) (length / CONFORM_PAGE), err);
+    if (err == 0)
+      print_versions (versions, length);
     break;
   case 6:
   case 7:
@@ -97,20 +134,21 @@ call (int fd, uint32_t *version, bool errors, bool has_counts)
   case 11:
     /* Of a page whose writeback it starts, it is chance if it can be dropped.
      */
-    if (has_counts)
+    if (c->ranges)
       kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
     else
       kernel_write_all (fd);
-    conform_settle (fd);
+    settle (fd, states);
     printf ("drop %u+%u = %d", page, (unsigned) (length / CONFORM_PAGE),
             kernel_drop (fd, offset, length));
     break;
   case 12:
-    printf ("make dirty %u+%u = %d", page, (unsigned) (length / CONFORM_PAGE),
-            kernel_make_dirty (fd, offset, length));
+    if (c->populate)
+      printf ("make dirty %u+%u = %d", page, (unsigned) (length / CONFORM_PAGE),
+              kernel_make_dirty (fd, offset, length));
     break;
   case 13:
-    if (below (2) || errors) /* a punch changes metadata, too */
+    if (below (2) || !c->punch)
       printf ("write all = %d", kernel_write_all (fd));
     else
       printf ("punch %u+%u = %d", page, (unsigned) (length / CONFORM_PAGE),
@@ -125,13 +163,14 @@ call (int fd, uint32_t *version, bool errors, bool has_counts)
 }
 
 void
-conform_run (uint64_t seed, bool errors, bool has_counts)
+conform_run (const struct conform *c)
 {
-  int fd[DESCRIPTORS];
-  uint32_t version = 0;
+  uint32_t versions[2 * CONFORM_PAGES];
+  char states[CONFORM_PAGES];
+  int fd[DESCRIPTORS], err;
   unsigned i, k;
 
-  state = seed;
+  state = c->seed;
   for (i = 0; i < 4; i++)
     below (2);
   for (k = 0; k < DESCRIPTORS; k++)
@@ -144,17 +183,17 @@ conform_run (uint64_t seed, bool errors, bool has_counts)
       printf ("%u: opened again\n", k);
     }
     printf ("%u: ", k);
-    call (fd[k], &version, errors, has_counts);
-    conform_settle (fd[k]);
-    print_pages (fd[k], has_counts);
+    call (fd[k], c);
+    settle (fd[k], states);
+    printf (" |%.*s|\n", CONFORM_PAGES, states);
   }
   conform_refuse (false);
   for (k = 0; k < DESCRIPTORS; k++)
     printf ("%u: fdatasync = %d\n", k, kernel_sync (fd[k]));
   kernel_drop (fd[0], 0, 0);
-  printf ("on the disk:");
-  for (i = 0; i < 2 * CONFORM_PAGES; i++)
-    printf (" %u", conform_version (fd[0], i * CONFORM_PAGE / 2));
+  err = conform_read (fd[0], 0, CONFORM_PAGES * CONFORM_PAGE, versions);
+  printf ("on the disk: %d,", err);
+  print_versions (versions, CONFORM_PAGES * CONFORM_PAGE);
   printf ("\n");
   kernel_drop (fd[0], 0, 0);
   for (k = 0; k < DESCRIPTORS; k++)

@@ -14,27 +14,59 @@
 #define CONFORM_PAGES 64
 #define CONFORM_PAGE UINT64_C (4096)
 
+/* The arguments of both programs, NAME=NUMBER, which are 0 if absent. */
+#define CONFORM_ARGUMENTS(X)                                                   \
+  X (seed)                                                                     \
+  /* What the history has. */                                                  \
+  X (refuse)   /* writes that the disk refuses */                              \
+  X (punch)    /* holes */                                                     \
+  X (ranges)   /* sync_file_range acts on the pages of this file */            \
+  X (populate) /* MADV_POPULATE_WRITE */                                       \
+  /* Of the model only, see world.h. */                                        \
+  X (fs)                                                                       \
+  X (folios)                                                                   \
+  X (punch_writes)                                                             \
+  X (direct_by_sector)                                                         \
+  X (forgets_failed)
+
+struct conform {
+#define CONFORM_FIELD(name) uint64_t name;
+  CONFORM_ARGUMENTS (CONFORM_FIELD)
+#undef CONFORM_FIELD
+};
+
+/* Read arguments, or end the program. */
+void conform_parse (struct conform *c, char *argv[]);
+
 /* A new description of the file. */
 int conform_open (void);
 
-/* These return 0 or an errno value.  A write fills the range with a version. */
-int conform_write (int fd, uint64_t offset, uint64_t length, uint32_t version);
+/* These return 0 or an errno value.  A read returns the version of each half of
+ * a page.  A write, and a punch, has the next version, and a hole has 0.
+ */
+int conform_write (int fd, uint64_t offset, uint64_t length);
 int conform_punch (int fd, uint64_t offset, uint64_t length);
-int conform_read (int fd, uint64_t offset, uint64_t length);
-int conform_read_direct (int fd, uint64_t offset, uint64_t length);
+int conform_read (int fd, uint64_t offset, uint64_t length,
+                  uint32_t versions[]);
+int conform_read_direct (int fd, uint64_t offset, uint64_t length,
+                         uint32_t versions[]);
 
-/* Return the version of a half of a page, through the page cache. */
-uint32_t conform_version (int fd, uint64_t offset);
+/* The state of each page: absent, clean, dirty or under writeback. */
+#define ABSENT '.'
+#define CLEAN 'c'
+#define DIRTY 'd'
+#define WRITEBACK 'w'
+void conform_states (int fd, char states[]);
 
 /* Make the disk refuse writes, or accept them. */
 void conform_refuse (bool on);
 
-/* Wait until no page is under writeback. */
-void conform_settle (int fd);
+/* Wait a while. */
+void conform_wait (void);
 
-/* The driver: runs a history of a seed, and prints what each call returns, and
- * the state of each page after it.
+/* The driver: runs a history, and prints what each call returns, and the state
+ * of each page after it.
  */
-void conform_run (uint64_t seed, bool errors, bool has_counts);
+void conform_run (const struct conform *c);
 
 #endif /* SIM_CONFORM_H */
