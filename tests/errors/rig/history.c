@@ -56,9 +56,7 @@ start_refusing (struct rig *rig)
   atomic_store (&rig->control->every,
                 chance (rig, 60) ? 1 : 2 + random_below (rig, 4));
   atomic_store (&rig->control->refuse, flush ? REFUSE_FLUSH : REFUSE_DATA);
-  if (rig->trace)
-    fprintf (stderr, "%4" PRIu64 " the disk refuses %s\n", rig->model.clock,
-             flush ? "a flush" : "data");
+  rig_trace (rig, "the disk refuses %s", flush ? "a flush" : "data");
   return (flush ? 10 : 2) + random_below (rig, 20);
 }
 
@@ -66,8 +64,7 @@ static void
 stop_refusing (struct rig *rig)
 {
   atomic_store (&rig->control->refuse, REFUSE_NOTHING);
-  if (rig->trace)
-    fprintf (stderr, "%4" PRIu64 " the disk is well\n", rig->model.clock);
+  rig_trace (rig, "the disk is well");
 }
 
 /* What the kernel does by itself after some seconds.  It does not wait,
@@ -100,8 +97,7 @@ static void
 leave (struct rig *rig, int *refusing)
 {
   rig_disconnect (rig);
-  if (rig->trace)
-    fprintf (stderr, "%4" PRIu64 " all have disconnected\n", rig->model.clock);
+  rig_trace (rig, "all have disconnected");
   if (chance (rig, 60))
     start_writeback (rig);
   if (chance (rig, 60))
@@ -222,6 +218,7 @@ play (struct rig *rig)
   if (cut) {
     atomic_store (&rig->control->every, 1);
     atomic_store (&rig->control->refuse, REFUSE_ALL);
+    rig_trace (rig, "the plug is pulled");
   }
 }
 

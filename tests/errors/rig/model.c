@@ -276,7 +276,7 @@ count_others (const struct model *m, const struct segment *s, size_t first,
   return others;
 }
 
-/* A range that was lost, for people. */
+/* A range that was lost, for people: from its first wrong byte to its last. */
 static void
 print_loss (const struct model *m, const struct segment *s, size_t promised,
             const unsigned char *buf, uint64_t count, uint64_t offset,
@@ -285,6 +285,11 @@ print_loss (const struct model *m, const struct segment *s, size_t promised,
   const struct change *c = &m->changes[s->changes[promised]];
   size_t j;
 
+  for (; count_others (m, s, promised, buf, 1, offset) == 0; buf++, offset++)
+    count--;
+  while (
+    count_others (m, s, promised, buf + count - 1, 1, offset + count - 1) == 0)
+    count--;
   fprintf (report,
            "[%" PRIu64 ", %" PRIu64 "): change %" PRIu32 " (sent %" PRIu64
            ", done %" PRIu64 "), promised to %s %d, is not there",

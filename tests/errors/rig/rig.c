@@ -13,9 +13,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "file.h"
@@ -41,25 +43,40 @@ chance (struct rig *rig, unsigned percent)
   return random_below (rig, 100) < percent;
 }
 
+void
+rig_trace (struct rig *rig, const char *format, ...)
+{
+  struct timespec t;
+  va_list args;
+
+  if (!rig->trace)
+    return;
+  clock_gettime (CLOCK_MONOTONIC, &t);
+  fprintf (stderr, "%.3f ms %" PRIu64 " ", t.tv_sec * 1e3 + t.tv_nsec / 1e6,
+           rig->model.clock);
+  va_start (args, format);
+  vfprintf (stderr, format, args);
+  va_end (args);
+  fprintf (stderr, ", the disk refused %" PRIu64 "\n",
+           atomic_load (&rig->control->refused));
+}
+
 static void
 print_event (struct rig *rig, const char *event, int c,
              const struct request *rq)
 {
   static const char *const names[] = { "read", "write", "zero", "trim",
                                        "flush" };
+  char range[64] = "", change[32] = "";
 
-  if (!rig->trace)
-    return;
-  fprintf (stderr, "%4" PRIu64 " %s: connection %d: %s", rig->model.clock,
-           event, c, names[rq->what]);
   if (rq->what != FLUSH)
-    fprintf (stderr, " [%" PRIu64 ", %" PRIu64 ")", rq->offset,
-             rq->offset + rq->count);
+    snprintf (range, sizeof range, " [%" PRIu64 ", %" PRIu64 ")", rq->offset,
+              rq->offset + rq->count);
   if (rq->what != FLUSH && rq->what != READ)
-    fprintf (stderr, " change %" PRIu32 "%s", rq->change,
-             rq->fua ? " FUA" : "");
-  fprintf (stderr, ", the disk refused %" PRIu64 "\n",
-           atomic_load (&rig->control->refused));
+    snprintf (change, sizeof change, " change %" PRIu32 "%s", rq->change,
+              rq->fua ? " FUA" : "");
+  rig_trace (rig, "%s: connection %d: %s%s%s", event, c, names[rq->what], range,
+             change);
 }
 
 /* ---- answers ---- */
@@ -220,8 +237,7 @@ read_answered (struct rig *rig, struct request *rq, bool ok)
                             rq->offset, stderr) > 0;
   if (model_stale (&rig->model, rq->buf, rq->count, rq->offset) > 0) {
     rig->stale++;
-    if (rig->trace)
-      fprintf (stderr, "%4" PRIu64 " that read was stale\n", rig->model.clock);
+    rig_trace (rig, "that read was stale");
   }
 }
 

@@ -86,6 +86,10 @@ struct rig {
 /* Print what failed, with libnbd's reason, and end the program. */
 void die_nbd (const char *what) __attribute__ ((noreturn));
 
+/* If rig->trace, print what happens, with the time and the model's clock. */
+void rig_trace (struct rig *rig, const char *format, ...)
+  __attribute__ ((format (printf, 2, 3)));
+
 /* A number from 0 to n - 1, and an event of this probability. */
 uint64_t random_below (struct rig *rig, uint64_t n);
 bool chance (struct rig *rig, unsigned percent);
