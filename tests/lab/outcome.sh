@@ -21,7 +21,7 @@ outcome ()
     $1 == "oops" { tell("FAIL", "the kernel says: " $2) }
     $1 == "status" && $2 != 0 { tell("FAIL", "it ended with status " $2) }
     $1 == "end" { ended = 1 }
-    $1 == "seconds" { took = $2 " s, " $3 " s of CPU" }
+    $1 == "seconds" { took = $2 " s" }
     END {
       if (!ended)
         tell("FAIL", "the machine did not come to the end of the job")
