@@ -7,10 +7,9 @@ import contextlib
 import ctypes
 import os
 import re
-import threading
 from typing import NamedTuple
 
-from pagecache import LIBC
+from pagecache import LIBC, Watcher
 
 PR_SET_CHILD_SUBREAPER = 36
 OURS = b"file_windowed=yes"
@@ -80,15 +79,13 @@ def loaded_by(pid):
     return None
 
 
-class Watch(threading.Thread):
-    """Looks at this process's descendants every "interval" seconds until it is
-    stopped.  A server that lives for less than that can be missed."""
+class Watch(Watcher):
+    """Looks at this process's descendants.  A server that lives for less than
+    the interval can be missed."""
 
     def __init__(self, interval=0.01):
-        super().__init__()
-        self.interval = interval
+        super().__init__(interval)
         self.servers = {}       # by process id
-        self.done = threading.Event()
         adopt_orphans()
 
     def look(self):
@@ -98,19 +95,7 @@ class Watch(threading.Thread):
             if server:
                 self.servers[pid] = server
 
-    def run(self):
-        while not self.done.wait(self.interval):
-            self.look()
-
     def who(self):
         """Which plugins the servers had loaded: ours, stock, both, or nothing
         if there was no server."""
         return " and ".join(sorted({s.who for s in self.servers.values()}))
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self.done.set()
-        self.join()

@@ -117,16 +117,34 @@ class File:
         return resident * PAGE
 
 
-class Watch(threading.Thread):
-    """Counts the resident pages of files every "interval" seconds until it is
-    stopped.  A file may appear later."""
+class Watcher(threading.Thread):
+    """Calls look() every "interval" seconds until it is stopped."""
 
-    def __init__(self, paths, interval=0.01):
+    def __init__(self, interval):
         super().__init__()
-        self.files = dict.fromkeys(paths)
-        self.samples = {path: [] for path in paths}     # (seconds, pages)
         self.interval = interval
         self.done = threading.Event()
+
+    def run(self):
+        while not self.done.wait(self.interval):
+            self.look()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.join()
+
+
+class Watch(Watcher):
+    """Counts the resident pages of files.  A file may appear later."""
+
+    def __init__(self, paths, interval=0.01):
+        super().__init__(interval)
+        self.files = dict.fromkeys(paths)
+        self.samples = {path: [] for path in paths}     # (seconds, pages)
         self.begin = time.monotonic()
 
     def look(self):
@@ -137,26 +155,10 @@ class Watch(threading.Thread):
                 self.samples[path].append((time.monotonic() - self.begin,
                                            file.counts().resident // PAGE))
 
-    def run(self):
-        while not self.done.wait(self.interval):
-            self.look()
-
-    def stop(self):
-        """Look no more."""
-        if self.is_alive():
-            self.done.set()
-            self.join()
-        for path, file in self.files.items():
-            if file:
-                file.close()
-            self.files[path] = None
-
-    def __enter__(self):
-        self.start()
-        return self
-
     def __exit__(self, *_):
-        self.stop()
+        super().__exit__()
+        for file in filter(None, self.files.values()):
+            file.close()
 
     def most(self, path):
         """The most pages of a file that were seen."""
