@@ -28,7 +28,6 @@ PATIENCE = 20       # seconds, for a program to start or end
 VISITS = 200        # of "connect" loads
 EXPORTS, CLIENTS = 100, 100
 IDLE = 400          # connections, each to its own export
-NAMES = 12_000      # in the folder of "connect-12k"
 RATE = 400 * MIB    # a second, of all exports together
 SLOW_RATE = 40_000_000      # bytes a second, of the slow disk
 HOT, LIMIT = 300 * MIB, 400 * MIB   # a hot file, and its cgroup's limit
@@ -63,8 +62,6 @@ LOADS = {
     "copy-in": Load("copy {size} in", "copy_in"),
     "copy-out": Load("copy {size} out, requests of 256K", "copy_out", (256,)),
     "copy-out-64k": Load("copy {size} out, requests of 64K", "copy_out", (64,)),
-    "copy-out-4k": Load("copy {size} out, requests of 4K", "copy_out", (4,),
-                        False),
     "write-4k": Load("4K writes in sequence", "fio", Fio("write", "4k")),
     "randwrite-4k": Load("random 4K writes", "fio", Fio("randwrite", "4k")),
     "randwrite-4k-x4": Load("random 4K writes, 4 connections", "fio",
@@ -92,9 +89,7 @@ LOADS = {
         f"4K writes, a flush after each, connections: {n}", "fio",
         Fio("write", "4k", n, 1, "full", flush=True), False)
        for n in (1, 4, 16)},
-    "connect": Load("connect, read 4K, disconnect", "connect", (1,)),
-    "connect-12k": Load(f"connect, in a folder of {NAMES:,} files", "connect",
-                        (NAMES,), False),
+    "connect": Load("connect, read 4K, disconnect", "connect"),
     "hot-file-read": Load("copy {size} out beside a hot file", "limited",
                           ("copy-out", LIMIT, HOT), False),
     "hot-file-write": Load("copy {size} in beside a hot file", "limited",
@@ -392,18 +387,13 @@ class Loads:
 
     # ---- connections and exports
 
-    def connect(self, who, count):
+    def connect(self, who):
         """Visits of clients, one after the other."""
-        folder = self.folder(f"exports-{count}", count, MIB)
-        if count == 1 and not who.serves_folders:
-            served, names = f"{folder}/0", [""]
-        else:
-            served, names = f"dir={folder}", [str(i) for i in range(count)]
-        with Server(who, served, self.sock):
+        with Server(who, self.full(), self.sock):
             begin = time.monotonic()
-            for i in range(VISITS):
+            for _ in range(VISITS):
                 client = nbd.NBD()
-                client.connect_uri(self.uri(names[i * 59 % len(names)]))
+                client.connect_uri(self.uri())
                 client.pread(4096, 0)
                 client.shutdown()
             seconds = time.monotonic() - begin
