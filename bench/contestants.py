@@ -147,10 +147,10 @@ def stock(name, cache):
 
 
 def newest(name, chroot, which):
-    """A plugin in a chroot of bench/newest-chroot."""
+    """A plugin in a chroot that has sources and build in /src."""
     if not chroot:
-        raise Failure("no chroot is given with --newest; bench/newest-chroot "
-                      "makes one")
+        raise Failure("no chroot is given with --newest; docs/benchmarks.md "
+                      "shows how to make one")
     root = os.path.realpath(chroot)
     path, number = stock_plugin(["chroot", root])
     if which == "stock":
