@@ -26,18 +26,12 @@ client_start --names "$tmp/sock"
 names=(alpha beta gamma)
 for name in "${names[@]}"; do ask "$name" open; done
 
-# numbers KIND: of each disk, by name.
-numbers ()
-{
-  jq -r ".disks[] | \"\\(.name | sub(\".*/\"; \"\")) \\(.$1)\"" \
-    "$tmp/stats" 2>/dev/null | sort | tr '\n' ' '
-}
-
+# has_numbers: of the requests of each client, by name.
 has_numbers ()
 {
-  [ "$(numbers reads)" = 'alpha 3 beta 4 gamma 5 ' ] &&
-    [ "$(numbers writes)" = 'alpha 6 beta 7 gamma 8 ' ] &&
-    [ "$(numbers flushes)" = 'alpha 9 beta 10 gamma 11 ' ]
+  jq -e '[.disks[] | [(.name | sub(".*/"; "")), .reads, .writes, .flushes]] |
+    sort == [["alpha", 3, 3, 3], ["beta", 4, 4, 4], ["gamma", 5, 5, 5]]' \
+    "$tmp/stats" >/dev/null 2>&1
 }
 
 # has_own_name WHAT REQUEST...: of each client fails, and the message has its
@@ -62,14 +56,14 @@ has_own_name ()
 
 # Each client makes another number of requests.
 for n in 0 1 2; do
-  for ((i = 0; i < 3 + n; i++)); do ask "${names[n]}" read $((i * 8))K 4K; done
-  for ((i = 0; i < 6 + n; i++)); do ask "${names[n]}" write $((i * 8))K 4K; done
-  for ((i = 0; i < 9 + n; i++)); do ask "${names[n]}" flush; done
+  for ((i = 0; i < 3 + n; i++)); do
+    for request in "read $((i * 8))K 4K" "write $((i * 8))K 4K" flush; do
+      ask "${names[n]}" "$request"
+    done
+  done
 done
 kill -USR1 "$server"
-eventually 2 has_numbers ||
-  fail "statistics: reads: $(numbers reads), writes: $(numbers writes)," \
-    "flushes: $(numbers flushes)"
+eventually 2 has_numbers || fail "statistics: $(<"$tmp/stats")"
 
 has_own_name write 768K 4K
 truncate -s 4096 "$tmp/dir/alpha"

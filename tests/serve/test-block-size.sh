@@ -55,16 +55,6 @@ for sector in 512 4096; do
   losetup -d "$device"
 done
 
-# A loop device of a file that ends within a sector.
-truncate -s $((16 * 1048576 + 512)) "$tmp/disk"
-attach "$tmp/disk" -b 4096
-if [ $(($(blockdev --getsize64 "$device") % 4096)) != 0 ]; then
-  start_nbdkit file "$device"
-  advertises 1 4096 'a size of half a sector'
-  stop_nbdkit
-fi
-losetup -d "$device"
-
 start_nbdkit file "$tmp/disk"
 advertises null null 'a regular file'
 stop_nbdkit

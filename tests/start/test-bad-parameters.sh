@@ -21,7 +21,7 @@ cp "$tmp/log" "$tmp/memory-log"
 # (For "-U -" nbdkit would make a folder in /tmp, and leave it there.)
 refused ()
 {
-  local message status=0 words=()
+  local message status=0 word words=()
 
   while [ "$1" != -- ]; do words+=("$1"); shift; done
   shift
@@ -31,17 +31,8 @@ refused ()
   [ "$status" = 1 ] || fail "status $status: $*"
   message=$(grep '^nbdkit: error: ' "$tmp/log")
   [ "$(wc -l <<<"$message")" = 1 ] || fail "more than one error: $*"
-  has_words "$message" "${words[@]}" || fail "no ${words[*]}: $*: $message"
-}
-
-# has_words MESSAGE WORD...
-has_words ()
-{
-  local message=$1 word
-
-  shift
-  for word; do
-    [[ $message = *"$word"* ]] || return 1
+  for word in "${words[@]}"; do
+    [[ $message = *"$word"* ]] || fail "no $word: $*: $message"
   done
 }
 

@@ -7,8 +7,6 @@
 
 # shellcheck source=../../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-# It is for root.
-PATH=$PATH:/usr/sbin:/sbin
 need nbd-client
 
 mkdir "$tmp/dir" "$tmp/dir/folder"
