@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # The documents have commands that can be pasted, links that lead somewhere, and
 # a complete synopsis.  The commands in README, the documents and the manual
-# pages are in blocks that bash can read.  Every picture is shown, every test
-# that a page names exists, the manual's synopsis has every parameter, and
-# tests/README.md is up to date.  The script tests/ship/newcomer/run runs the
-# commands.
+# pages are in blocks that bash can read.  Every test that a page names exists,
+# the manual's synopsis has every parameter, and tests/README.md is up to date.
+# The script tests/ship/newcomer/run runs the commands.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

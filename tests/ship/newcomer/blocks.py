@@ -4,12 +4,9 @@
 """The command blocks of the documents, as a newcomer would paste them.
 
 In Markdown a block of commands is fenced, as ```sh.  All other blocks, fenced
-or indented, are output, pictures or files.  In the manual page it is what is
-indented below the heading EXAMPLES.  A comment on the line before the fence
-changes what is done with it:
-
-  <!-- not run: REASON -->      it cannot be run in a chroot
-  <!-- until Ctrl-C -->         each line runs until it is interrupted
+or indented, are output or files.  In the manual page it is what is indented below
+the heading EXAMPLES.  A block that cannot be run in a chroot has a comment on
+the line before the fence: <!-- not run: REASON -->
 """
 
 import argparse
@@ -19,8 +16,7 @@ import sys
 from typing import NamedTuple
 
 COMMENT = re.compile(r"<!-- (.*) -->$")
-NOT_RUN, UNTIL = "not run: ", "until Ctrl-C"
-SECONDS = 3         # until then
+NOT_RUN = "not run: "
 
 
 class Block(NamedTuple):
@@ -80,31 +76,17 @@ def blocks(path):
     return list((pod if path.endswith(".pod") else markdown)(path, lines))
 
 
-def script(block):
-    """A part of a shell script that does as the block says."""
-    if block.comment != UNTIL:
-        return block.text
-    return "".join(f"until_interrupted {shlex.quote(line)}\n"
-                   for line in block.text.splitlines())
-
-
 def scripts(documents):
     """One for bash, which sources it: each document begins where it is
     sourced from, and its blocks share a shell, as one who reads on does."""
-    parts = [f"""\
-until_interrupted ()
-{{
-  timeout --preserve-status -s INT {SECONDS} bash -c "exec $1" ||
-    [ $? = 130 ]
-}}
-"""]
+    parts = []
     for path in documents:
         parts.append(f"cd \"$checkout\"\necho '=== {path}'\n")
         for block in blocks(path):
             if block.language != "sh" or block.reason:
                 continue
             parts.append(f"block {shlex.quote(block.where)} "
-                         f"{shlex.quote(block.text)}\n{script(block)}done_block\n")
+                         f"{shlex.quote(block.text)}\n{block.text}done_block\n")
     return "".join(parts)
 
 
