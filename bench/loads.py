@@ -91,11 +91,9 @@ LOADS = {
        for n in (1, 4, 16)},
     "connect": Load("connect, read 4K, disconnect", "connect"),
     "hot-file-read": Load("copy {size} out beside a hot file", "limited",
-                          ("copy-out", LIMIT, HOT), False),
+                          ("copy-out",), False),
     "hot-file-write": Load("copy {size} in beside a hot file", "limited",
-                           ("copy-in", LIMIT, HOT), False),
-    "memory-128m": Load("copy {size} in with 128 MiB of memory", "limited",
-                        ("copy-in", 128 * MIB, 0), False),
+                           ("copy-in",), False),
     "neighbours-copy-in": Load("copy {size} in beside two writers",
                                "neighbours", ("copy-in",), False),
     "neighbours-copy-out": Load("copy {size} out beside two writers",
@@ -446,28 +444,25 @@ class Loads:
 
     # ---- neighbours
 
-    def limited(self, who, load, limit, hot_size):
+    def limited(self, who, load):
         """A copy, client and server in one memory cgroup, and what it leaves
         of a file that is in use there."""
         hot = self.path("hot")
-        if hot_size and not os.path.exists(hot):
-            fill(hot, hot_size)
+        if not os.path.exists(hot):
+            fill(hot, HOT)
         disk, command = self.copying(load)
-        with memory_cgroup(limit) as cgroup:
-            if hot_size:
-                # Pages belong to the cgroup that reads them first, and become
-                # active as they are read again.
-                drop(hot)
-                run(*CGROUP, cgroup, "cat", hot, hot, stdout=subprocess.DEVNULL)
+        with memory_cgroup(LIMIT) as cgroup:
+            # Pages belong to the cgroup that reads them first, and become
+            # active as they are read again.
+            drop(hot)
+            run(*CGROUP, cgroup, "cat", hot, hot, stdout=subprocess.DEVNULL)
             with Server(who, disk, self.sock, cgroup=cgroup):
                 begin = time.monotonic()
                 run(*CGROUP, cgroup, *command)
                 figures = {"seconds": time.monotonic() - begin,
                            "peak_mib": peak(cgroup) / MIB}
-        if hot_size:
-            kept = resident_pages(hot) * PAGE
-            figures["kept_percent"] = 100 * kept / hot_size
-        return figures
+        return {**figures,
+                "kept_percent": 100 * resident_pages(hot) * PAGE / HOT}
 
     def neighbours(self, who, load):
         """What writers to the same file system wait for beside a load."""
