@@ -10,10 +10,9 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need jq nbdcopy nbdinfo cmp setpriv prlimit
+need nbdinfo cmp setpriv prlimit
 
 size=$((40 * 1048576))
-random_file "$tmp/src" $size
 
 # new_disk: of nobody in particular.
 new_disk ()
@@ -21,38 +20,6 @@ new_disk ()
   rm -f "$tmp/disk"
   truncate -s $size "$tmp/disk"
 }
-
-# Without cachestat nobody counts pages, and sweeps are made on suspicion.  They
-# undo no readahead: each byte is read once.  One thread reads in order; with
-# more, the readahead of one brings in again what others have been through.
-under=("$builddir/lib/without-cachestat")
-random_file "$tmp/large" 268435456
-drop "$tmp/large"
-start_nbdkit -t 1 -r file "$tmp/large" cache=none
-limited nbdcopy --connections=1 --request-size=1048576 "$uri" null:
-bytes=$(sed -n 's/^read_bytes: //p' "/proc/$server/io")
-stop_nbdkit
-[ "$bytes" -ge 268435456 ] || fail "only $bytes bytes were read"
-[ "$bytes" -le $((268435456 * 103 / 100)) ] ||
-  fail "$bytes bytes were read from the disk, of 268435456"
-rm "$tmp/large"
-
-# Without cachestat mincore answers, and windows are dropped once each.
-for ring in 2M 128K; do
-  new_disk
-  drop "$tmp/disk"
-  start_nbdkit file "$tmp/disk" cache=preserve cache-window-size=$ring \
-    stats="$tmp/stats"
-  limited nbdcopy --flush "$tmp/src" "$uri"
-  empty_soon "$tmp/disk" "preserve without cachestat, windows of $ring"
-  limited nbdcopy "$uri" "$tmp/back"
-  empty_soon "$tmp/disk" "windows of $ring, after reading"
-  stop_nbdkit
-  same "$tmp/src" "$tmp/disk"
-  same "$tmp/src" "$tmp/back"
-  jq -e '.disks[0] | .evicted_bytes < 4 * (.read_bytes + .written_bytes)' \
-    "$tmp/stats" >/dev/null || fail "dropped again and again: $(<"$tmp/stats")"
-done
 
 # Out of descriptors: a client is refused with the reason, others are served
 # on, and it is let in when there are some again.

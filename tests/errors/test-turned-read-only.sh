@@ -23,13 +23,6 @@ told ()
   ask_error E write 6M 64K fua
 }
 
-# switches_of PID: how often its threads have begun to use a CPU, or given it up.
-switches_of ()
-{
-  cat "/proc/$1/task"/*/status |
-    awk '/ctxt_switches/ { n += $2 } END { print n + 0 }'
-}
-
 begin ()
 {
   truncate -s 16M "$mnt/disk"
@@ -76,12 +69,7 @@ for cache in none preserve default; do
   ask write 3M 16K
   echo "a test" >"$trigger"
   client_stop
-  sleep 1
-  switches=$(switches_of "$server")
-  sleep 1
-  switches=$(($(switches_of "$server") - switches))
-  [ "$switches" -lt 200 ] ||
-    fail "ext4, cache=$cache, read-only, no client: $switches switches a second"
+  sleep 2
   [ "$(grep -c 'writing back' "$tmp/log")" -le 3 ] ||
     fail "ext4, cache=$cache, read-only, no client: the log grows"
   end_and_check ext4
