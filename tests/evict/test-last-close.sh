@@ -3,42 +3,62 @@
 # while the writeback of its data hangs, and nbdkit, also where it serializes all
 # requests, opens the disk for another client.
 #
+# The disk is an ext4 on a loop device on FUSE, whose server answers no write
+# until the test lets it.
+#
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=../errors/rig/lib.sh
-. "${srcdir:-.}/errors/rig/lib.sh" || exit
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+need losetup mkfs.ext4
 
 # at_once REQUEST...: is answered although the disk hangs.
 at_once ()
 {
-  ask_for 5 "$@" || fail "no answer: $*"
-  [[ $answer = ok* ]] || fail "$*: $answer"
+  local status=0
+
+  ask_for 5 "$@" || status=$?
+  if [ $status != 0 ] || [[ $answer != ok* ]]; then
+    touch "$tmp/gate"
+    fail "$*: ${answer:-no answer}"
+  fi
 }
 
-late_calls
-truncate -s 64M "$tmp/disk"
+touch "$tmp/gate"
+fuse_file "gate=$tmp/gate"
+under_pids+=("$fuse_server")
+mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 -O ^has_journal "$tmp/disk" ||
+  fail mkfs
+mkdir "$tmp/mounted"
+mounts+=("$tmp/mounted")
+mount -o loop "$tmp/disk" "$tmp/mounted" || fail mount
+disk=$tmp/mounted/file
+random_file "$disk" 16M # its blocks are allocated: a write changes no metadata
+drop "$disk"
 for cache in none preserve; do
   for filter in '' --filter=noparallel; do
-    arguments=(file "$tmp/disk" "cache=$cache")
+    arguments=(file "$disk" "cache=$cache")
     [ -z "$filter" ] ||
       arguments=("$filter" "${arguments[@]}" serialize=all-requests)
     start_nbdkit "${arguments[@]}"
     none=$(entries task)
     client_start --names "$uri"
     ask a open
-    hold wait
-    ask a write 0 64K # within the credit that there is before a rate is known
-    held wait
-    ask a close
+    rm "$tmp/gate"
+    # Within the credit that there is before a rate is known.
+    at_once a write 0 64K
+    at_once a close
     # The disk's thread is still there.
     soon_at_most task $((none + 1)) 'after the close'
     at_once b open
     at_once b write 8M 4K
     at_once b close
-    let_go
+    [ "$(resident "$disk")" -gt 0 ] || fail 'the disk does not hang'
+    touch "$tmp/gate"
     client_stop
-    empty_soon "$tmp/disk" "cache=$cache $filter"
+    empty_soon "$disk" "cache=$cache $filter"
     stop_nbdkit
   done
 done

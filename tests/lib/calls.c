@@ -1,19 +1,7 @@
-/* Hold back calls of the plugin, or change their results, as the files of a
- * folder ask for.
+/* Change the results of the plugin's calls, as the files of a folder ask for.
  *
  *   CALLS=FOLDER LD_PRELOAD=calls.so nbdkit ...
  *
- * The next call of one of these kinds is held back, as if its thread had lost
- * its CPU.  The content of the file is a number of bytes, OFFSET:
- *
- *   wait     before sync_file_range(2) waits for a range that has OFFSET
- *   hole     when lseek(2) with SEEK_HOLE has returned
- *
- * The call renames the file to NAME.held, and waits until that file is gone.
- * (strace can delay a call, but neither one of a range nor until a signal.)
- * Other files:
- *
- *   calls    each SEEK_DATA adds a "d" to it, each SEEK_HOLE an "h"
  *   answer   "WHENCE DISTANCE ERRNO": lseek(2) with this whence, "d" or "h",
  *            and an offset below 8 MiB returns the offset plus DISTANCE, or if
  *            ERRNO is not 0, this error
@@ -33,9 +21,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -44,7 +30,6 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 
-#define POLL_US 10000
 #define BELOW (8 << 20) /* elsewhere the kernel answers, also at the open */
 
 /* The next definition of a function. */
@@ -82,34 +67,6 @@ ask (const char *file, const char *format, ...)
   return n;
 }
 
-/* Wait, if this call is one to be held back.  A length of 0 is to the end of
- * the file.  Keeps errno.
- */
-static void
-hold (const char *kind, uint64_t offset, uint64_t length)
-{
-  const int err = errno;
-  char held[16];
-  uint64_t at;
-
-  snprintf (held, sizeof held, "%s.held", kind);
-  if (ask (kind, "%" SCNu64, &at) == 1 && at >= offset &&
-      (length == 0 || at - offset < length) &&
-      renameat (folder, kind, folder, held) == 0) {
-    while (faccessat (folder, held, F_OK, 0) == 0)
-      usleep (POLL_US);
-  }
-  errno = err;
-}
-
-int
-sync_file_range (int fd, off_t offset, off_t length, unsigned flags)
-{
-  if (flags & SYNC_FILE_RANGE_WAIT_BEFORE)
-    hold ("wait", offset, length);
-  return NEXT (sync_file_range) (fd, offset, length, flags);
-}
-
 int
 ioctl (int fd, unsigned long request, ...)
 {
@@ -127,17 +84,6 @@ ioctl (int fd, unsigned long request, ...)
   return NEXT (ioctl) (fd, request, arg);
 }
 
-/* Add a letter to "calls". */
-static void
-count (char whence)
-{
-  const int fd = openat (folder, "calls", O_WRONLY | O_APPEND | O_CLOEXEC);
-
-  if (fd >= 0 && write (fd, &whence, 1) != 1)
-    abort ();
-  close (fd);
-}
-
 off_t
 lseek (int fd, off_t offset, int whence)
 {
@@ -150,7 +96,6 @@ lseek (int fd, off_t offset, int whence)
 
   if (whence != SEEK_DATA && whence != SEEK_HOLE)
     return NEXT_64 (lseek) (fd, offset, whence);
-  count (letter);
   if (ask ("answer", "%c %ld %d", &which, &distance, &err) == 3 &&
       which == letter && offset < BELOW) {
     r = err ? -1 : offset + distance;
@@ -160,8 +105,6 @@ lseek (int fd, off_t offset, int whence)
     errno = before;
     r = NEXT_64 (lseek) (fd, offset, whence);
   }
-  if (whence == SEEK_HOLE)
-    hold ("hole", 0, 0);
   return r;
 }
 

@@ -35,7 +35,7 @@ fuse_pid=
 mnt="$tmp/mnt"          # where the file system is mounted
 below="$tmp/below"      # what is below it, if it is an overlay
 real=$mnt               # where the files really are
-late=$tmp/late          # which calls are held back or changed
+late=$tmp/late          # which results of calls are changed
 tracing=/sys/kernel/tracing/instances/windowed-file-$$
 removal=$tracing/events/filemap/mm_filemap_delete_from_page_cache
 mount_options=()        # of the file system that is on the disk
@@ -159,25 +159,6 @@ late_calls ()
   under=(env "LD_PRELOAD=$library" "CALLS=$late")
 }
 
-# hold KIND [OFFSET]: the next call of this kind is held back, see calls.c.
-hold ()
-{
-  echo "${2:-0}" >"$late/new"
-  mv "$late/new" "$late/$1"
-}
-
-# held KIND: that call waits now.
-held ()
-{
-  eventually 5 test -e "$late/$1.held" || fail "no call was held back: $1"
-}
-
-# let_go: calls that are held back continue, and no others are held back.
-let_go ()
-{
-  rm -rf "${late:?}"/*
-}
-
 # trace_removals FILE: have the kernel record which of its pages leave the page
 # cache, and in which thread, if tracefs is mounted.
 trace_removals ()
@@ -228,7 +209,6 @@ faults_cleanup ()
   trap '' INT TERM
   set +e
   [ ! -e "$control" ] || disk_says -
-  let_go
   for pid in $(jobs -p); do
     case $pid in
       "$disk_pid" | "$fuse_pid") ;;
