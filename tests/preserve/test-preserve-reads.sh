@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # With cache=preserve, reading leaves the page cache exactly as it was.  That
 # holds with much readahead and the kernel's readahead marks all over the file,
-# after random reads that end at once, for a server that may only read the file,
-# and after more scattered writes over other processes' pages than the plugin
-# can remember.  Where it cannot promise that, it reports so and refuses.
+# after random reads that end at once, and for a server that may only read the
+# file.  Where it cannot promise that, it reports so and refuses.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -110,41 +109,3 @@ refused 'does not report to this server which pages are resident: run the' \
   -r -u nobody -g nogroup file "$compressed" cache=preserve
 tmp=$here
 umount "$mounted"
-
-# 70,000 scattered writes over pages of others: those stay, and what the client
-# alone has read or written goes.  scattered: how many of others' are gone, less
-# those of a file beside that is not served, into $lost.
-truncate -s 700M "$tmp/wide"
-scattered ()
-{
-  local others beside left
-
-  drop "$tmp/wide"
-  dd if=/dev/zero of="$tmp/wide" bs=1M count=560 conv=notrunc status=none
-  sync "$tmp/wide"
-  others=$(resident "$tmp/wide")
-  [ "$others" -ge 130000 ] || fail "only $others pages of others are cached"
-  dd if=/dev/zero of="$tmp/beside" bs=1M count=560 status=none
-  sync "$tmp/beside"
-  beside=$(resident "$tmp/beside")
-  start_nbdkit file "$tmp/wide" cache=preserve
-  limited fio --name=load --ioengine=nbd --uri="$uri" --iodepth=16 --bs=4k \
-    --rw=write --size=560m --zonemode=strided --zonesize=4k --zonerange=8k \
-    --io_size=280m >"$tmp/out" 2>&1 || fail "$(<"$tmp/out")"
-  limited fio --name=load --ioengine=nbd --uri="$uri" --iodepth=4 --bs=256k \
-    --rw=write --offset=560m --size=140m >"$tmp/out" 2>&1 ||
-    fail "$(<"$tmp/out")"
-  stop_nbdkit
-  left=$(resident "$tmp/wide")
-  [ "$left" -le $((others + 16)) ] ||
-    fail "scattered writes: $others pages of others, $left afterwards"
-  lost=$((others - left - (beside - $(resident "$tmp/beside"))))
-}
-
-few_are_lost ()
-{
-  scattered
-  [ "$lost" -le 2048 ]
-}
-
-beside_damon few_are_lost || fail "scattered writes: $lost pages of others are gone"
