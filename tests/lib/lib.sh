@@ -134,16 +134,6 @@ eventually ()
   done
 }
 
-# beside_damon COMMAND...: once, or up to three times where DAMON takes back pages
-# that nobody has used for a while.
-beside_damon ()
-{
-  ! "$@" || return 0
-  grep -qsx -e on -e Y /sys/kernel/mm/damon/admin/kdamonds/*/state \
-    /sys/module/damon_{reclaim,lru_sort}/parameters/enabled || return 1
-  "$@" || "$@"
-}
-
 gone ()
 {
   ! alive "$1"
@@ -540,15 +530,6 @@ drop ()
   dd if="$1" iflag=nocache count=0 status=none
 }
 
-# Join the lines of strace -f for a call during which another thread made a call.
-whole_lines ()
-{
-  awk '
-    sub (/ *<unfinished [.][.][.]>$/, "") { begun[$1] = $0; next }
-    / resumed>/ { thread = $1; sub (/.* resumed>/, ""); $0 = begun[thread] $0 }
-    { print }'
-}
-
 # allocated FILE: its bytes on the disk.
 allocated ()
 {
@@ -616,21 +597,6 @@ mounted ()
   mounts+=("$mounted")
   "${mount[@]}" "$image" "$mounted" ||
     skip "the kernel cannot mount $1"
-}
-
-# slow_disk ARGUMENT...: $tmp/fuse/disk is memory behind nbdkit's rate filter
-# with these arguments.
-slow_disk ()
-{
-  need_root
-  need nbdfuse
-  [ -e /dev/fuse ] || skip 'the kernel has no FUSE'
-  mkdir "$tmp/fuse"
-  "$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory "$@" \
-    2>"$tmp/slow.log" &
-  under_pids+=($!)
-  eventually 20 test -S "$tmp/slow.sock" || fail 'no slow server'
-  fuse_client "nbd+unix:///?socket=$tmp/slow.sock"
 }
 
 # fuse_client URI [OPTION...]: nbdfuse, whose process is $fuse, shows the export

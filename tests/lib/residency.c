@@ -6,7 +6,6 @@
  *                       takes longer than that), then print the most; with
  *                       PAGES, begin when the count is at most PAGES for the
  *                       first time; status 2 if it never is
- *   residency -n FILE   print how many are dirty or under writeback (Linux 6.5)
  *   residency -m FILE   print a 1 for each page that is cached, a 0 for each
  *                       other page
  *
@@ -37,11 +36,6 @@
 #ifndef SYS_cachestat
 #define SYS_cachestat 451 /* the same on every architecture */
 #endif
-
-/* Of cachestat(2). */
-struct counts {
-  uint64_t resident, dirty, writeback, evicted, recently_evicted;
-};
 
 static volatile sig_atomic_t finished;
 
@@ -87,19 +81,17 @@ count_by_mincore (int fd, bool print)
   return n;
 }
 
-/* Before Linux 6.5, only the resident pages are known. */
-static struct counts
+static uint64_t
 count (int fd)
 {
   uint64_t range[2] = { 0, 0 }; /* to the end of the file */
-  struct counts counts = { 0 };
+  uint64_t counts[5];           /* the first one: resident pages */
 
-  if (syscall (SYS_cachestat, fd, range, &counts, 0) == 0)
-    return counts;
+  if (syscall (SYS_cachestat, fd, range, counts, 0) == 0)
+    return counts[0];
   if (errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP)
     die ("cachestat");
-  counts.resident = count_by_mincore (fd, false);
-  return counts;
+  return count_by_mincore (fd, false);
 }
 
 /* Nanoseconds of a clock that only goes forward. */
@@ -126,7 +118,7 @@ watch (int fd, uint64_t at_first)
   sigaction (SIGTERM, &sa, NULL);
   while (!finished) {
     began = now ();
-    n = count (fd).resident;
+    n = count (fd);
     counts = counts || n <= at_first;
     if (counts && n > most)
       most = n;
@@ -143,7 +135,6 @@ main (int argc, char *argv[])
   const char how = argc > 2 ? argv[1][1] : '\0';
   const char *file = argv[argc > 2 ? 2 : argc - 1];
   const int fd = open (file, O_RDONLY | O_CLOEXEC);
-  struct counts counts;
 
   if (fd == -1)
     die (file);
@@ -156,8 +147,6 @@ main (int argc, char *argv[])
     printf ("\n");
     return EXIT_SUCCESS;
   }
-  counts = count (fd);
-  printf ("%" PRIu64 "\n",
-          how == 'n' ? counts.dirty + counts.writeback : counts.resident);
+  printf ("%" PRIu64 "\n", count (fd));
   return EXIT_SUCCESS;
 }

@@ -1,4 +1,4 @@
-# What test-mixed.sh, test-overlay.sh and the test-reads-*.sh tests have in common:
+# What test-mixed.sh, test-overlay.sh and test-reads.sh have in common:
 # with cache=none a load leaves no page cached, and few while it runs.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -11,8 +11,6 @@ need fio nbdcopy cmp cachestats
 
 size=$((128 * 1048576))
 page=$(getconf PAGESIZE)
-# shellcheck disable=SC2034
-strided=(--rw=read --zonemode=strided --zonesize=64k --zonerange=128k)
 
 # is_seen FILE: all of it is in memory now, and that is what the watcher sees.
 # Of reads that go past the page cache it sees nothing.  The kernel may have taken
@@ -72,23 +70,4 @@ empty_for_both ()
   eventually "$patience" is_empty_for_both "$1" ||
     fail "$2: cachestats sees $(resident "$1") pages, cachestat(2)" \
       "$(residency "$1")"
-}
-
-# load FILE cold|warm CONNECTIONS DEPTH REQUEST-SIZE FIO-OPTION...
-load ()
-{
-  local file=$1 jobs=$3 runtime=1 limit
-
-  limit=$((32 * 1048576 + jobs * 2 * $(read_ahead "$file") +
-           jobs * $4 * $(numfmt --from=iec "${5^^}")))
-  drop "$file"
-  if [ "$2" = warm ]; then
-    cat "$file" >/dev/null
-    runtime=3
-  fi
-  watched "$file" $limit \
-    fio --name=load --ioengine=nbd --uri="$uri" --numjobs="$jobs" \
-      --iodepth="$4" --bs="$5" --size=$size --time_based --runtime=$runtime \
-      --group_reporting --norandommap "${@:6}"
-  empty_for_both "$file" "after ${*:2}"
 }
