@@ -47,7 +47,7 @@ What each test proves. `tests/lib/readme.py` makes this page from the first sent
 ```sh
 make -C build check           # without root, two minutes: unit tests, simulator, fuzzer, main job
 make -C build check-all       # all
-make -C build/tests check TESTS="unit/test-flight start/test-exports.sh"
+make -C build/tests check TESTS="unit/test-limits start/test-exports.sh"
 make -C build/tests check-scripts     # only the tests of scripts and test machinery
 make -C build/tests check-package     # only those that a build of packages runs
 ```
