@@ -1,6 +1,6 @@
 /* The pages that the plugin counts and finds are those in memory, whichever
- * call of the kernel counts them; the calls are those that work on a file
- * system; and their errors are passed on.
+ * call of the kernel counts them; and the calls are those that work on a file
+ * system.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -153,62 +153,6 @@ each_file_system_has_the_calls_that_work_on_it (void **state)
   assert_false (pc.clean_is_stored);
 }
 
-/* The kernel refuses a range that ends at 2^63. */
-static void
-writes_and_drops_up_to_the_largest_offset (void **state)
-{
-  const uint64_t last = (UINT64_C (1) << 63) - page_size;
-  unsigned i;
-
-  for (i = 0; i < 2; i++) {
-    assert_int_equal (pagecache_start (file, last - i * page_size, page_size),
-                      0);
-    assert_int_equal (
-      pagecache_wait (&ways[0], file, last - i * page_size, page_size), 0);
-    assert_int_equal (pagecache_drop (file, last - i * page_size, page_size),
-                      0);
-  }
-  assert_int_equal (pagecache_error (file), 0);
-  assert_int_equal (pagecache_probe_drop (file), 0);
-}
-
-static void
-passes_errors_on (void **state)
-{
-  assert_int_equal (pagecache_start (NO_FD, 0, page_size), EBADF);
-  assert_int_equal (pagecache_wait (&ways[0], NO_FD, 0, page_size), EBADF);
-  assert_int_equal (pagecache_error (NO_FD), EBADF);
-  assert_int_equal (pagecache_drop (NO_FD, 0, page_size), EBADF);
-  assert_int_equal (pagecache_probe_drop (NO_FD), EBADF);
-}
-
-static void
-waits_until_all_is_stored (void **state)
-{
-  const char *folder = getenv ("TMPDIR");
-  struct pagecache pc;
-  char name[4096];
-  int fd;
-
-  snprintf (name, sizeof name, "%s/test-pagecache-XXXXXX",
-            folder ? folder : "/var/tmp");
-  fd = mkstemp (name);
-  assert_int_not_equal (fd, -1);
-  unlink (name);
-  pagecache_probe (&pc, fd, EXT4_SUPER_MAGIC);
-  assert_int_equal (pwrite (fd, name, sizeof name, 0), sizeof name);
-  if (pc.counts != COUNTS_BY_CACHESTAT ||
-      pagecache_dirty (&pc, fd, 0, MiB) == 0) {
-    close (fd);
-    skip (); /* the kernel does not count the dirty pages of this file */
-  }
-  assert_false (pagecache_is_clean (&pc, fd, 0, MiB));
-  assert_int_equal (pagecache_wait (&pc, fd, 0, MiB), 0);
-  assert_true (pagecache_is_clean (&pc, fd, 0, MiB));
-  assert_int_equal (pagecache_dirty (&pc, fd, 0, MiB), 0);
-  close (fd);
-}
-
 /* More often than a process may have mappings. */
 static void
 leaves_no_mapping (void **state)
@@ -228,9 +172,6 @@ main (void)
     TEST (counts_and_finds_what_is_in_memory),
     TEST (reports_that_it_cannot_count),
     TEST (each_file_system_has_the_calls_that_work_on_it),
-    TEST (writes_and_drops_up_to_the_largest_offset),
-    TEST (passes_errors_on),
-    TEST (waits_until_all_is_stored),
     TEST (leaves_no_mapping),
   };
 
