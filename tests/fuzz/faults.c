@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static enum call armed;
 static int armed_err;
 static unsigned armed_after;
+static bool armed_all;
 
 /* Errors of writeback: how many there were, the latest, and whether any call
  * has reported it; how many each description has reported; which
@@ -53,12 +55,13 @@ faults_reset (void)
 }
 
 void
-faults_arm (enum call call, int err, unsigned after)
+faults_arm (enum call call, int err, unsigned after, bool all)
 {
   pthread_mutex_lock (&lock);
   armed = call;
   armed_err = err;
   armed_after = after;
+  armed_all = all;
   pthread_mutex_unlock (&lock);
 }
 
@@ -79,8 +82,11 @@ fails (enum call call)
   bool r = false;
 
   pthread_mutex_lock (&lock);
-  if (armed == call && armed_after-- == 0) {
-    armed = CALL_NONE;
+  if (armed == call && armed_after > 0)
+    armed_after--;
+  else if (armed == call) {
+    if (!armed_all)
+      armed = CALL_NONE;
     errno = armed_err;
     r = true;
   }
@@ -212,6 +218,10 @@ WRAP (off_t, lseek, (int fd, off_t offset, int whence), (fd, offset, whence),
       CALL_SEEK, -1)
 WRAP (int, posix_fadvise, (int fd, off_t offset, off_t count, int advice),
       (fd, offset, count, advice), CALL_ADVISE, errno)
+WRAP (void *, malloc, (size_t size), (size), CALL_MEMORY, NULL)
+WRAP (void *, aligned_alloc, (size_t align, size_t size), (align, size),
+      CALL_MEMORY, NULL)
+WRAP (char *, strdup, (const char *s), (s), CALL_MEMORY, NULL)
 WRAP (void *, calloc, (size_t n, size_t size), (n, size), CALL_MEMORY, NULL)
 WRAP (void *, realloc, (void *p, size_t size), (p, size), CALL_MEMORY, NULL)
 WRAP (int, pthread_create,

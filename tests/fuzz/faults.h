@@ -8,6 +8,8 @@
 #ifndef FUZZ_FAULTS_H
 #define FUZZ_FAULTS_H
 
+#include <stdbool.h>
+
 enum call {
   CALL_NONE,
   CALL_OPEN,
@@ -29,9 +31,10 @@ enum call {
 void faults_reset (void);
 
 /* The next call of this kind fails with err, an errno value, when "after"
- * more have succeeded.  Only one kind at a time is going to fail.
+ * more have succeeded; with "all", so do those after it.  Only one kind at a
+ * time is going to fail.
  */
-void faults_arm (enum call call, int err, unsigned after);
+void faults_arm (enum call call, int err, unsigned after, bool all);
 
 /* Some writeback fails with err: each open file description reports it once,
  * to the first call that asks, as in the kernel (errseq_t).

@@ -195,7 +195,7 @@ arm (const struct step *s)
   if (err == EINTR && call != CALL_READ && call != CALL_WRITE &&
       call != CALL_ALLOCATE)
     err = EIO;
-  faults_arm (call, err, s->length % 32);
+  faults_arm (call, err, s->length % 32, s->content & 1);
 }
 
 static void
@@ -307,7 +307,7 @@ finish (void)
   size_t i, n;
   int c;
 
-  faults_arm (CALL_NONE, 0, 0);
+  faults_arm (CALL_NONE, 0, 0, false);
   for (c = 0; c < CONNECTIONS; c++) {
     if (connections[c].handle)
       open_or_close (c, false);
