@@ -236,6 +236,8 @@ retry_give_up_unlocks (struct evictor *ev)
                   "server does not keep all of them in memory, and what it "
                   "cannot write once more is lost",
                   ev->config.name, throttle_share (&ev->throttle) / 2);
+  /* A zero that waits for pages beside it would use up the report. */
+  errors_settle (ev->config.errors);
   write_once_more (ev, ranges, nr, true);
   lock_take (&ev->lock);
   for (i = 0; i < nr; i++)
