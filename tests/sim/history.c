@@ -422,7 +422,7 @@ wait_until_idle (void)
   for (i = 0; i < 40; i++) {
     sleep_for (50 * MS);
     for (f = file; f < file + P.files; f++)
-      if (f->nr_writeback > 0)
+      if (f->device.nr_in_flight > 0)
         i = 0;
   }
 }
@@ -443,8 +443,8 @@ end_history (void)
     sleep_for (6 * SECOND);
     /* Without counts, giving up reads each page that the kernel has taken. */
     for (i = 0; i < P.files && !(P.reclaim && P.no_counts == 2); i++)
-      if (file[i].disk && file[i].disk->evictor->thread.runs)
-        fault ("the thread of an idle disk runs");
+      if (file[i].disk)
+        promise_rests (file[i].disk);
   }
   close_all ();
   for (i = P.end == 3 ? random_below (4) : 0; i > 0; i--) {
@@ -488,7 +488,6 @@ controller (void *arg)
   while (nr_workers > 0)
     join (workers[--nr_workers]);
   others_stop = calm = true;
-  calm_since = now;
   while (nr_others > 0)
     join (others[--nr_others]);
   trace ("all requests have ended");

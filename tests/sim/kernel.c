@@ -63,6 +63,7 @@ bits_count (const struct bits *b, uint32_t p, uint32_t end)
 static struct {
   struct file *file; /* NULL = not open */
   uint32_t since;    /* file.f_wb_err */
+  unsigned life;     /* of the file's disk; 0 = another process's */
   bool given_up;
 } descriptor[256];
 
@@ -129,6 +130,7 @@ file_open (struct file *f)
     if (descriptor[i].file == NULL && !descriptor[i].given_up) {
       descriptor[i].file = f;
       descriptor[i].since = errseq_sample (f);
+      descriptor[i].life = is_other_process () ? 0 : f->life;
       return FIRST_DESCRIPTOR + i;
     }
   fault ("too many descriptors");
@@ -137,8 +139,15 @@ file_open (struct file *f)
 void
 file_give_up (int fd)
 {
-  file_of (fd)->parked = true;
+  struct file *f = file_of (fd);
+  unsigned i;
+
+  f->parked = true;
   kernel_close (fd);
+  for (i = 0; i < 256; i++)
+    if (!performance && descriptor[i].file == f &&
+        descriptor[i].life == f->life)
+      fault ("a parked disk has a descriptor open");
   descriptor[fd - FIRST_DESCRIPTOR].given_up = true;
 }
 

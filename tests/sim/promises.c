@@ -372,6 +372,18 @@ disk_of (const struct lock *l)
   return NULL;
 }
 
+void
+promise_call (void)
+{
+  const struct file *f;
+
+  for (f = file; f < file + P.files && !performance; f++)
+    if (f->disk && f->disk->evictor &&
+        (f->disk->evictor->lock.holder == (pthread_t) self () + 1 ||
+         f->disk->errors.lock.holder == (pthread_t) self () + 1))
+      fault ("a system call is made under a lock");
+}
+
 static void
 note_busy (const struct disk *d)
 {
@@ -581,6 +593,20 @@ promise_life_ends (struct file *f)
     bit_set (&f->old, p, true);
     bit_set (&f->spared, p, true);
   }
+}
+
+/* "Failed pages are at most half of what is kept for writes", once the disk has
+ * had the time to write the others once more; and the thread has ended.
+ */
+void
+promise_rests (const struct disk *d)
+{
+  const struct evictor *ev = d->evictor;
+
+  if (ev->map.failed * PAGE > throttle_share (&ev->throttle) / 2)
+    fault ("%u failed pages are kept", (unsigned) ev->map.failed);
+  if (ev->thread.runs)
+    fault ("the thread of an idle disk runs");
 }
 
 void

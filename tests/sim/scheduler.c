@@ -21,7 +21,7 @@
 #include "world.h"
 
 bool performance, calm;
-uint64_t calm_since, now, event, run_hash, nr_switches, nr_allocated;
+uint64_t now, event, run_hash, nr_switches, nr_allocated;
 
 /* ---- random numbers: splitmix64 ---- */
 
@@ -114,6 +114,7 @@ static struct coroutine {
   uint64_t until;      /* and until when */
   bool timed_out;
   bool flushes, stays; /* see flush_steps */
+  bool closes;         /* see close_steps */
   uint64_t order;      /* when it became ready or began to wait */
   uint64_t since;      /* time when it began to wait */
   uint64_t priority;
@@ -305,11 +306,21 @@ join (int i)
 
 /* ---- waiting ---- */
 
+/* Another thread may hold a lock, or be about to end. */
+static bool
+is_short_wait (const char *what)
+{
+  return strcmp (what, "a lock") == 0 ||
+         strcmp (what, "the end of a thread") == 0;
+}
+
 bool
 wait_event (const void *on, uint64_t until, const char *what)
 {
   struct coroutine *c = &coroutine[current];
 
+  if (c->closes && on && !is_short_wait (what))
+    fault ("a close waits for %s", what);
   c->state = WAITING;
   c->on = on;
   c->on_what = what;
@@ -381,8 +392,16 @@ flush_steps (bool begins)
 }
 
 void
+close_steps (bool begins)
+{
+  coroutine[current].closes = begins;
+}
+
+void
 sync_steps (bool begins)
 {
+  if (coroutine[current].closes)
+    fault ("a close syncs the file");
   coroutine[current].stays = coroutine[current].flushes && !begins;
 }
 
@@ -408,6 +427,7 @@ sim_yield (void)
 void
 take_time (uint64_t cost)
 {
+  promise_call ();
   if (performance) {
     sleep_for (cost);
     return;

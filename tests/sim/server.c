@@ -111,8 +111,8 @@ park (void *arg)
   bool given_up;
 
   lock_take (&registry);
-  given_up = d->refs == 0 && !ending && P.fs != BLOCK_DEVICE &&
-             !one_in (P.no_file_one_in);
+  given_up = d->refs == 0 && !errors_now (&d->errors) && !ending &&
+             P.fs != BLOCK_DEVICE && !one_in (P.no_file_one_in);
   if (given_up)
     file_give_up (d->fd);
   d->parked = given_up;
@@ -231,11 +231,9 @@ connection_open (struct connection *c, struct file *f)
   return true;
 }
 
-/* A close does not wait for the disk. */
 void
 connection_close (struct connection *c)
 {
-  const uint64_t begin = now;
   struct disk *d = c->disk;
 
   trace ("connection %u closes", c->number);
@@ -243,9 +241,9 @@ connection_close (struct connection *c)
   kernel_close (c->fd);
   if (c->fua_fd >= 0)
     kernel_close (c->fua_fd);
+  close_steps (true);
   disk_put (d);
-  if (calm && begin > calm_since + 40 * MS && now - begin > 1 * MS)
-    fault ("a close takes %.3f ms", (now - begin) / 1e6);
+  close_steps (false);
 }
 
 static uint64_t

@@ -117,7 +117,6 @@ extern bool performance;
 
 /* No more random delays and faults: the history is about to end. */
 extern bool calm;
-extern uint64_t calm_since; /* time */
 
 /* No request of the history reads; its longest request, in bytes. */
 extern bool only_writes;
@@ -154,6 +153,11 @@ void sim_yield (void);
  */
 void flush_steps (bool begins);
 void sync_steps (bool begins); /* that call begins or ends */
+
+/* A close begins or ends.  "A close delays nobody": nbdkit may hold a lock of
+ * all requests meanwhile, so the close waits for no disk and no other request.
+ */
+void close_steps (bool begins);
 
 /* Whether the coroutine is another process. */
 bool is_other_process (void);
@@ -323,7 +327,7 @@ int file_open (struct file *f);
 struct file *file_of (int fd);
 
 /* The description is closed, and the number stays in use; and opened again. */
-void file_give_up (int fd);
+void file_give_up (int fd); /* the only one of this life */
 void file_take_back (int fd, struct file *f);
 void check_no_descriptor (void);
 
@@ -428,6 +432,9 @@ void promise_gave_up (void);
 /* The engine drops a page. */
 void promise_dropped (struct file *f, uint32_t p);
 
+/* A system call on a file begins: the engine holds no lock. */
+void promise_call (void);
+
 /* A lock is about to be released, or was waited with until a time limit. */
 void promise_locked (const struct lock *l);
 void promise_ticked (const struct lock *l, uint64_t since);
@@ -445,5 +452,8 @@ void promise_renamed (struct file *f);
  * in flight are 0.
  */
 void promise_idle (struct disk *d, const char *when);
+
+/* It has been idle for long. */
+void promise_rests (const struct disk *d);
 
 #endif /* SIM_WORLD_H */
