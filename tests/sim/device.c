@@ -17,15 +17,15 @@ is_faulty (void)
   return !calm && now >= P.fault_from * MS && now < P.fault_to * MS;
 }
 
-/* The next request of the queue: the first, or with an elevator the one that is
- * next on the disk.
+/* The next request of the queue: the first, or of a disk that seeks the one
+ * that is next on it.
  */
 static unsigned
 next_queued (const struct device *d)
 {
   unsigned i, best = 0;
 
-  for (i = 1; P.elevator && i < d->nr_queued; i++)
+  for (i = 1; P.seek && i < d->nr_queued; i++)
     if (d->queued[i].first - d->head < d->queued[best].first - d->head)
       best = i; /* unsigned: behind the head comes last */
   return best;

@@ -221,7 +221,6 @@ run_one (const struct disk_kind *d)
     .rate = d->rate,
     .latency = d->latency,
     .seek = d->seek,
-    .elevator = d->seek > 0,
     .queue = d->queue,
     .tokens = d->tokens,
     .burst = d->burst,

@@ -128,8 +128,6 @@ run_apart (void (*work) (void))
 }
 
 static uint64_t end_seed;
-static double end_time;
-static bool twice;
 static const char *settings[16];
 static unsigned nr_settings;
 
@@ -151,23 +149,18 @@ make (struct history *h, uint64_t seed)
 static void
 run_seeds (void)
 {
-  for (; shared->seed < end_seed && real_time () < end_time; shared->seed++) {
-    uint64_t hash;
-
+  for (; shared->seed < end_seed; shared->seed++) {
     make (&history, shared->seed);
     if (verbose)
       history_print (stderr, &history);
-    hash = history_run (&history);
-    if (twice && history_run (&history) != hash)
-      fault ("two runs differ");
-    shared->hash = shared->hash * 31 + hash;
+    shared->hash = shared->hash * 31 + history_run (&history);
     shared->switches += nr_switches;
     shared->done++;
   }
 }
 
 static int
-run_many (uint64_t first, uint64_t nr, double seconds, uint64_t most_faults)
+run_many (uint64_t first, uint64_t nr, uint64_t most_faults)
 {
   const double began = real_time ();
   uint64_t faults = 0;
@@ -175,9 +168,7 @@ run_many (uint64_t first, uint64_t nr, double seconds, uint64_t most_faults)
 
   shared->seed = first;
   end_seed = first + nr;
-  end_time = began + seconds;
-  while (shared->seed < end_seed && real_time () < end_time &&
-         faults < most_faults) {
+  while (shared->seed < end_seed && faults < most_faults) {
     if (run_apart (run_seeds))
       continue;
     printf ("seed %" PRIu64 ": %s\n", shared->seed, shared->fault);
@@ -310,11 +301,11 @@ run_files (char *const *names, uint64_t nr)
 static void
 usage (FILE *fp)
 {
-  fputs ("usage: sim [-s SEED] [-n HISTORIES] [-t SECONDS] [-f FAULTS] [-v]\n"
+  fputs ("usage: sim [-s SEED] [-n HISTORIES] [-f FAULTS] [-v]\n"
          "       sim -m [-s SEED]              make it smaller, and print it\n"
          "       sim [-n SCHEDULES] FILE...    run fixed histories\n"
          "       sim -p                        performance in virtual time\n"
-         "-2 runs each history twice and compares, -f stops at that number,\n"
+         "-f stops at that number, "
          "-x \"PARAMETER VALUE\" sets a parameter of world.h in each.\n",
          fp);
 }
@@ -323,23 +314,18 @@ int
 main (int argc, char *argv[])
 {
   uint64_t seed = 1, nr = 1000, most_faults = UINT64_MAX;
-  double seconds = 1e9;
   bool smaller = false;
   int o;
 
   shared = mmap (NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  while ((o = getopt (argc, argv, "s:n:t:f:x:vmp2h")) != -1)
+  while ((o = getopt (argc, argv, "s:n:f:x:vmph")) != -1)
     switch (o) {
     case 's':
       seed = strtoull (optarg, NULL, 0);
       break;
     case 'n':
       nr = strtoull (optarg, NULL, 0);
-      break;
-    case 't':
-      seconds = atof (optarg);
-      nr = UINT64_MAX / 2;
       break;
     case 'f':
       most_faults = strtoull (optarg, NULL, 0);
@@ -353,9 +339,6 @@ main (int argc, char *argv[])
       break;
     case 'm':
       smaller = true;
-      break;
-    case '2':
-      twice = true;
       break;
     case 'p':
       run_performance ();
@@ -373,5 +356,5 @@ main (int argc, char *argv[])
   }
   if (optind < argc)
     return run_files (argv + optind, nr);
-  return run_many (seed, nr, seconds, most_faults);
+  return run_many (seed, nr, most_faults);
 }

@@ -61,11 +61,10 @@
   /* The disk.  Time in ns, rate in bytes per second. */                       \
   X (rate)                                                                     \
   X (latency)                                                                  \
-  X (queue)    /* requests at a time */                                        \
-  X (seek)     /* time to another place */                                     \
-  X (elevator) /* requests are sorted */                                       \
-  X (tokens)   /* requests per second; 0 = any */                              \
-  X (burst)    /* requests that need no token */                               \
+  X (queue)  /* requests at a time */                                          \
+  X (seek)   /* time to another place; then requests are sorted */             \
+  X (tokens) /* requests per second; 0 = any */                                \
+  X (burst)  /* requests that need no token */                                 \
   /* Faults, between two times in ms. */                                       \
   X (fault_from)                                                               \
   X (fault_to)                                                                 \
