@@ -614,7 +614,7 @@ read_chunk (struct connection *c, uint64_t offset, uint64_t length)
     promise_read_begins (c->file, offset, length, r.promised);
   if (P.preserve)
     return read_preserving (c, &r, offset, length);
-  if (!performance && P.fs == EXT4 && length <= 64 * 1024 && one_in (2) &&
+  if (!performance && P.fs <= OVERLAYFS && length <= 64 * 1024 && one_in (2) &&
       !evictor_may_have (ev, offset, length) &&
       read_range (c, &r, offset, length, true) == 0) {
     evictor_bypassed (ev, offset, length, one_in (8));
