@@ -44,11 +44,12 @@ static struct {
 } syncs[MOST_FILES];
 
 /* "Writers wait in arrival order": some of the first ones may have left the
- * queue, and others have joined its end.
+ * queue, and others have joined its end.  If none has left, no other writer has
+ * got a slot.
  */
 static struct {
   const struct waiting_writer *writer[MOST_COROUTINES];
-  unsigned nr;
+  unsigned nr, writers; /* with a slot */
 } queue[MOST_FILES];
 
 /* When a file's writers, or drops, were last in progress. */
@@ -412,6 +413,9 @@ check_order (const struct disk *d)
     gone = nr;
   while (gone < nr && old[gone] != w)
     gone++;
+  if (nr > 0 && gone == 0 && t->writers > queue[d->file->nr].writers)
+    fault ("a writer has got a slot before one that waits");
+  queue[d->file->nr].writers = t->writers;
   for (i = 0; w; w = STAILQ_NEXT (w, next), i++) {
     unsigned k;
 
