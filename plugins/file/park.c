@@ -23,7 +23,8 @@
 
 /* How long a disk is parked, and how often to see if a client has come back.
  * After MOST_FAILURES to open it again for want of memory or descriptors, or
- * for another process's lease, it is forgotten.
+ * for another process's lease, it is forgotten; after one if the server ends:
+ * an open may wait half a second for a lease.
  */
 #define PARK_NS 100000000
 #define PARK_INTERVAL 5000000
@@ -159,6 +160,7 @@ disk_park (void *arg)
     err = take_back (d);
     if (err == 0)
       return PARK_OVER;
-  } while ((err != ENOENT && ++failures < MOST_FAILURES) || !disk_release (d));
+  } while ((err != ENOENT && ++failures < MOST_FAILURES && !disks_end) ||
+           !disk_release (d));
   return PARK_GONE;
 }

@@ -125,6 +125,45 @@ case_terminated ()
   unmount_disk
 }
 
+leases ()
+{
+  "$srcdir/lib/holder.py" F_WRLCK "$image" >"$tmp/held" 2>/dev/null &
+  holder=$!
+  pids+=("$holder")
+  eventually 1 test -s "$tmp/held"
+}
+
+# attempts: of the server to open a file that is leased.
+attempts ()
+{
+  grep -c 'opening for writing: Resource temporarily unavailable' "$tmp/log" ||
+    :
+}
+
+# Another process has a lease of the parked file, and keeps it.  Each attempt to
+# open it takes half a second.
+case_leased ()
+{
+  local holder before
+
+  mount_disk
+  start_nbdkit -v file "$image" cache=none
+  leave
+  parked
+  eventually 5 leases || fails 'no lease'
+  before=$(attempts)
+  send TERM "$server"
+  eventually 5 gone "$job" ||
+    fails 'the server waits for the lease after SIGTERM'
+  touch "$tmp/gate"
+  [ "$(attempts)" -le $((before + 2)) ] ||
+    fail "$(($(attempts) - before)) attempts to open it after SIGTERM"
+  has_ended
+  send TERM "$holder"
+  eventually 5 gone "$holder" || fail 'the holder does not end'
+  unmount_disk
+}
+
 # Nobody has seen the error of a page that was written while the disk was parked.
 case_refused ()
 {
@@ -159,5 +198,5 @@ case_renamed ()
   unmount_disk
 }
 
-[ $# -gt 0 ] || set -- unmounted terminated refused renamed
+[ $# -gt 0 ] || set -- unmounted terminated leased refused renamed
 for name; do "case_$name"; done
