@@ -55,6 +55,11 @@ promise_resident (const struct file *f)
 }
 
 void
+promise_call (void)
+{
+}
+
+void
 promise_locked (const struct lock *l)
 {
 }
