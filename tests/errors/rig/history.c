@@ -261,11 +261,9 @@ run (char *const argv[], bool records, bool alone)
   rig_disconnect (&rig);
   rig_free (&rig);
   printf ("changes=%zu refused=%" PRIu64 " reported=%" PRIu64
-          " reported_twice=%" PRIu64 " failed_writes=%" PRIu64 " stale=%" PRIu64
-          " wrong=%" PRIu64 "\n",
+          " failed_writes=%" PRIu64 " wrong=%" PRIu64 "\n",
           rig.model.nr_changes - 1, atomic_load (&rig.control->refused),
-          rig.reported, rig.reported_twice, rig.failed_writes, rig.stale,
-          rig.wrong);
+          rig.reported, rig.failed_writes, rig.wrong);
   model_free (&rig.model);
   close (rig.file);
 }

@@ -331,27 +331,6 @@ model_lost (const struct model *m, enum opinion opinion,
   return lost;
 }
 
-uint64_t
-model_stale (const struct model *m, const unsigned char *buf, uint64_t count,
-             uint64_t offset)
-{
-  uint64_t end = offset + count, stale = 0;
-  size_t i;
-
-  for (i = find (m, offset); offset < end; i++) {
-    const struct segment *s = &m->segments[i];
-    uint64_t n = segment_end (m, i) - offset;
-
-    if (n > end - offset)
-      n = end - offset;
-    stale += count_others (m, s, latest_covered (m, s, UINT64_MAX, 0), buf, n,
-                           offset);
-    buf += n;
-    offset += n;
-  }
-  return stale;
-}
-
 /* Whether the disk accepted every stamp of a change that lies wholly in
  * the range, and there is one.
  */

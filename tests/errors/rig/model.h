@@ -123,10 +123,6 @@ uint64_t model_lost (const struct model *m, enum opinion opinion,
                      const unsigned char *buf, uint64_t count, uint64_t offset,
                      FILE *report);
 
-/* How many of them are older than the latest that was acknowledged. */
-uint64_t model_stale (const struct model *m, const unsigned char *buf,
-                      uint64_t count, uint64_t offset);
-
 /* Where what was promised is not in buf, but the disk did accept all of it, or
  * of a later change, at some time, put that there.  "promised_to" is a
  * connection or OUTSIDE, or -1 for promises to anybody.

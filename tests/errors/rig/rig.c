@@ -175,22 +175,15 @@ reported (struct rig *rig, int c, bool by_flush)
 {
   rig->reported++;
   model_reported (&rig->model, c, by_flush);
-  if (rig->connections[c].reported == atomic_load (&rig->control->refused))
-    rig->reported_twice++;
 }
 
 static void
 flush_answered (struct rig *rig, int c, struct request *rq, bool ok)
 {
-  if (ok) {
+  if (ok)
     hold (rig, c, rq);
-    return;
-  }
-  reported (rig, c, true);
-  /* Only of a disk that is well again it is known that what it refused
-   * came before the flush.
-   */
-  rig->connections[c].reported = rq->refused;
+  else
+    reported (rig, c, true);
 }
 
 static void
@@ -235,10 +228,6 @@ read_answered (struct rig *rig, struct request *rq, bool ok)
                          rig->control);
   rig->wrong += model_lost (&rig->model, LENIENT, rq->buf, rq->count,
                             rq->offset, stderr) > 0;
-  if (model_stale (&rig->model, rq->buf, rq->count, rq->offset) > 0) {
-    rig->stale++;
-    rig_trace (rig, "that read was stale");
-  }
 }
 
 static void
@@ -434,9 +423,6 @@ rig_flush (struct rig *rig, int c)
   rq = free_request (rig, c);
   rq->what = FLUSH;
   rq->fua = false;
-  rq->refused = atomic_load (&rig->control->refuse) == REFUSE_NOTHING
-                  ? atomic_load (&rig->control->refused)
-                  : NEVER;
   rq->sent = model_now (&rig->model);
   rq->cookie = nbd_aio_flush (rig->connections[c].nbd, NBD_NULL_COMPLETION, 0);
   if (rq->cookie == -1)
@@ -535,7 +521,6 @@ connect_one (struct rig *rig, int c)
   conn->nbd = nbd_create ();
   if (conn->nbd == NULL || nbd_connect_uri (conn->nbd, rig->uri) == -1)
     die_nbd ("connect");
-  conn->reported = NEVER;
   model_opened (&rig->model, c);
 }
 

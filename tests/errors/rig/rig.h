@@ -22,9 +22,6 @@
 #define MAX_REQUEST_SIZES 9       /* 4K, 8K, ... MAX_REQUEST */
 #define IN_FLIGHT 4               /* on each connection */
 
-/* Not known: a number that "refused" never has. */
-#define NEVER UINT64_MAX
-
 /* A request in flight. */
 struct request {
   bool busy;
@@ -32,9 +29,8 @@ struct request {
   enum what { READ, WRITE, ZERO, TRIM, FLUSH } what;
   bool fua;
   uint64_t offset, count;
-  uint32_t change;  /* WRITE, ZERO, TRIM */
-  uint64_t sent;    /* FLUSH */
-  uint64_t refused; /* what the disk had refused when it was sent */
+  uint32_t change; /* WRITE, ZERO, TRIM */
+  uint64_t sent;   /* FLUSH */
   unsigned char *buf;
 };
 
@@ -57,10 +53,6 @@ struct connection {
   struct request requests[IN_FLIGHT];
   struct held held[MAX_HELD];
   int nr_held;
-  /* What the disk had refused when the latest flush that failed was sent.
-   * That flush waited for everything, so it reported everything.
-   */
-  uint64_t reported;
 };
 
 struct rig {
@@ -80,7 +72,7 @@ struct rig {
   int nr_connections;
 
   /* Counters. */
-  uint64_t reported, reported_twice, stale, wrong, failed_writes;
+  uint64_t reported, wrong, failed_writes;
 };
 
 /* Print what failed, with libnbd's reason, and end the program. */
