@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Crash points of one history.
 
-  explore.py TYPE FOLDER DEVICE POINTS TORN SEED kept|ignored HISTORY \\
-             MEMORY RECORD LOG
+  explore.py TYPE FOLDER DEVICE POINTS SEED kept|ignored HISTORY MEMORY RECORD \\
+             LOG
 
 A crash point is a position in the record (see ../rig/disk-plugin.c) and, of the writes and
 discards up to there that no flush covers, those that are on the disk.  Some
-writes may be there in part, torn at multiples of TORN bytes.
+writes may be there in part, torn between sectors: of 4096 bytes, as most disks
+have, or 512 of a raw device.  File systems have checksums over more than 512
+bytes, and may not mount.
 
 There are two images of the disk in the folder MEMORY.  "durable" has what the
 disk must have at the position.  "crashed", on which DEVICE is, also has the
@@ -53,9 +55,9 @@ PUNCH_HOLE, BLKFLSBUF, MS_RDONLY = 3, 0x1261, 1
 PIECE = 65536                           # bytes that are compared at once
 NOT_YET = 1 << 64
 
-(kind, folder, device, points, torn, seed, flushes, history, memory, record_name,
+(kind, folder, device, points, seed, flushes, history, memory, record_name,
  log_name) = sys.argv[1:]
-torn = int(torn)
+torn = 512 if kind == "raw" else 4096
 fs = kind.removeprefix("overlay-")
 rng = random.Random(int(seed))
 libc = ctypes.CDLL(None, use_errno=True)
@@ -222,7 +224,7 @@ def choose(optional):
                   for i in range(len(optional))]
     else:
         chosen = [rng.random() < chance for _ in optional]
-    if torn and rng.randrange(3) == 0:
+    if rng.randrange(3) == 0:
         for i, request in enumerate(optional):
             if request.kind == WRITE and rng.randrange(3) == 0 and \
                     request.limit - request.offset > torn:
