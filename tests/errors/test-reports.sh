@@ -2,8 +2,7 @@
 # A writeback error is reported to every client that comes after it.  These are
 # a client that returns after the last one left, each connection that opens
 # before the report, and another program's fsync after the server has ended.  A
-# read-only server uses no report up.  The stock plugin with cache=default does
-# the same.
+# read-only server uses no report up.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,19 +10,10 @@
 # shellcheck source=rig/lib.sh
 . "$(dirname "$0")/rig/lib.sh" || exit
 
-ours=$NBDKIT
-stock=${NBDKIT_SYSTEM:-nbdkit}
-
-# serve [OPTION...]: the file that lose writes to, as $which says.
+# serve [OPTION...]
 serve ()
 {
-  if [ "$which" = stock ]; then
-    NBDKIT=$stock
-    start_nbdkit "$@" file "$mnt/disk"
-  else
-    NBDKIT=$ours
-    start_nbdkit "$@" file "$mnt/disk" "cache=$which"
-  fi
+  start_nbdkit "$@" file "$mnt/disk" "cache=$which"
   client_start --names "$uri"
 }
 
@@ -133,10 +123,10 @@ read_only ()
 
 disk_up 256M
 make_fs ext4 -O ^has_journal
-for which in stock default none preserve; do
+for which in default none preserve; do
   for t in comes_back second_connection after_server after_eviction read_only; do
     # The kernel has not written back by then.
-    case $which-$t in stock-after_eviction | default-after_eviction) continue ;; esac
+    [ "$which-$t" != default-after_eviction ] || continue
     say "$which: $t"
     "$t"
   done
