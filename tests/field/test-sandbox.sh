@@ -134,15 +134,10 @@ as_without ()
       ask write 3M 64K, read 0 4M, flush, save "$tmp/model"
       stop_nbdkit
       cmp -n 4M "$tmp/model" "$device" >&2 || fail "$what: wrong data"
-      clear_soon "$device" "$what"
+      empty_soon "$device" "$what"
       [ ! -s "$tmp/log" ] || fail "$what: there is a log"
     done
   done
-}
-
-clear_soon ()
-{
-  eventually "$patience" is_empty "$1" || clear_now "$1" "$2"
 }
 
 if [ "$(id -u)" = 0 ]; then

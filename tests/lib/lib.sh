@@ -611,8 +611,8 @@ fuse_client ()
   eventually 20 test -e "$tmp/fuse/disk" || fail "nbdfuse: $(<"$tmp/fuse.log")"
 }
 
-# hold_pages HOW ARGUMENT...: a process of its own does so until let_pages_go,
-# see holder.py.
+# hold_pages HOW ARGUMENT...: a process of its own does so, until let_pages_go:
+# holds pages, a lock or a lease, see holder.py.
 hold_pages ()
 {
   rm -f "$tmp/held"

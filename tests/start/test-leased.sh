@@ -18,12 +18,9 @@ truncate -s 1M "$tmp/dir/free"
 # lease TYPE [yields]: hold it, on a new file.
 lease ()
 {
-  rm -f "$tmp/dir/leased" "$tmp/held"
+  rm -f "$tmp/dir/leased"
   truncate -s 1M "$tmp/dir/leased"
-  "$srcdir/lib/holder.py" "$1" "$tmp/dir/leased" "${@:2}" >"$tmp/held" &
-  holder=$!
-  pids+=("$holder")
-  eventually 5 grep -q held "$tmp/held" || fail "no lease $1"
+  hold_pages "$1" "$tmp/dir/leased" "${@:2}"
 }
 
 size_of ()
@@ -46,12 +43,6 @@ refused ()
   [ "$(size_of free)" = 1048576 ] || fail "$1: another file is not served"
 }
 
-ends ()
-{
-  send TERM "$holder"
-  eventually 5 gone "$holder" || fail 'the holder does not end'
-}
-
 is_writable ()
 {
   client_start "nbd+unix:///leased?socket=$tmp/sock"
@@ -67,7 +58,7 @@ for mode in "dir=$tmp/dir" "dir=$tmp/dir symlinks=refuse"; do
   for type in F_RDLCK F_WRLCK; do
     lease $type
     refused "$type, $mode"
-    ends
+    let_pages_go
     is_served "$type, $mode, after it has ended"
 
     lease $type yields
@@ -81,9 +72,9 @@ for mode in "dir=$tmp/dir" "dir=$tmp/dir symlinks=refuse"; do
   lease F_RDLCK
   is_served "F_RDLCK, -r $mode"
   alive "$holder" || fail "F_RDLCK, -r $mode: the lease has gone"
-  ends
+  let_pages_go
   lease F_WRLCK
   refused "F_WRLCK, -r $mode"
-  ends
+  let_pages_go
   stop_nbdkit
 done
