@@ -101,25 +101,14 @@ fuse_gone ()
   fusermount3 -u "$tmp/fuse" 2>/dev/null || ! mountpoint -q "$tmp/fuse"
 }
 
-# If nbdfuse no longer answers, the kernel lets go of those who wait for it.
-fuse_abort ()
-{
-  local number
-
-  number=$(awk -v at="$tmp/fuse" '$5 == at { sub(/.*:/, "", $3); print $3 }' \
-    /proc/self/mountinfo)
-  number=/sys/fs/fuse/connections/$number/abort
-  [ ! -w "$number" ] || echo 1 >"$number" # fusectl may not be mounted
-  umount -l "$tmp/fuse"
-}
-
 disk_down ()
 {
   [ -n "$disk_pid" ] || return 0
   disk_says -
   unmount_fs
   detach "$tmp"
-  eventually 1 fuse_gone || fuse_abort
+  # When nbdfuse has ended, nothing waits for it any more.
+  eventually 1 fuse_gone || umount -l "$tmp/fuse"
   [ -z "$fuse_pid" ] || end "$fuse_pid"
   end "$disk_pid"
   disk_pid=
