@@ -84,12 +84,13 @@ add_cell (const struct evictor *ev, struct drop *d, const struct cell *c,
 }
 
 /* Drop the ranges.  A file system that has shut down refuses to start each
- * writeback: that is no reason to write failed pages once more again.
+ * writeback: that is no reason to write failed pages once more again.  But if a
+ * client's thread drops, other pages may have failed in the meantime.
  */
 static void
 drop_ranges_unlocks (struct evictor *ev, struct drop *d)
 {
-  const bool retried = ev->retry.retried == errors_now (ev->config.errors);
+  const errors_mark before = errors_now (ev->config.errors);
   int err;
 
   lock_assert (&ev->lock);
@@ -97,7 +98,7 @@ drop_ranges_unlocks (struct evictor *ev, struct drop *d)
   evictor_unlock (ev);
   err = reports_drop (ev, d->runs, d->nr);
   lock_take (&ev->lock);
-  if (err && retried)
+  if (err && before && ev->retry.retried == before)
     ev->retry.retried = errors_now (ev->config.errors);
   LIST_REMOVE (d, next);
   cond_broadcast (&ev->changed);
