@@ -330,7 +330,7 @@ drop_reads_unlocks (struct evictor *ev, bool all)
     if (whole && page >= end && !(next && next->listed))
       add_readahead (ev, &d, c);
     try_ranges_unlocks (ev, &d, all);
-  } while (page < end);
+  } while (page < end && ev->unmapped == 0);
   if (whole)
     list_leftovers_unlocks (ev, c);
   cell_put (&ev->map, c);
