@@ -24,6 +24,9 @@ static struct write {
 } writes[MOST_WRITES];
 static uint32_t nr_writes;
 
+/* Writes in progress that report their errors, by connection. */
+static unsigned reporting[256];
+
 /* Flushes that have failed. */
 static struct failed_flush {
   const struct file *file;
@@ -63,6 +66,7 @@ promises_reset (void)
 {
   nr_writes = 1; /* version 0 is what the disk had */
   nr_failed_flushes = 0;
+  memset (reporting, 0, sizeof reporting);
   memset (life_begins, 0, sizeof life_begins);
   memset (has_failed, 0, sizeof has_failed);
   memset (busy, 0, sizeof busy);
@@ -130,6 +134,12 @@ void
 promise_refused (uint32_t version)
 {
   writes[version].refused = true;
+}
+
+void
+promise_reports (unsigned connection, bool begins)
+{
+  reporting[connection % 256] += begins ? 1 : -1;
 }
 
 void
@@ -352,7 +362,7 @@ promise_dropped (struct file *f, uint32_t p)
     const struct write *w = &writes[page->memory[h]];
 
     if (page->memory[h] > page->disk[h] && w->connection > 0 && !w->refused &&
-        w->life == f->life)
+        reporting[w->connection % 256] == 0 && w->life == f->life)
       fault ("page %u is dropped, and its writeback has failed", p);
   }
 }

@@ -375,6 +375,8 @@ write_chunk (struct connection *c, struct change *change, uint64_t offset,
   unsigned tries = 0, i;
   int err = 0;
 
+  if (!recorded)
+    promise_reports (c->number, true);
   sim_yield ();
   while (done < length && err == 0) {
     const int64_t r = file_pwrite (c->fd, offset + done, length - done,
@@ -391,6 +393,8 @@ write_chunk (struct connection *c, struct change *change, uint64_t offset,
     err = sync_of_request (c, begun);
   for (i = 0; err && i < change->nr; i++) /* the client gets the error */
     promise_refused (change->part[i].version);
+  if (!recorded)
+    promise_reports (c->number, false);
   evictor_write_ends (c->disk->evictor, &w, done);
   return err;
 }

@@ -392,6 +392,11 @@ void promise_written (struct file *f, uint64_t offset, uint64_t length,
                       uint32_t version, bool durable, uint64_t ended);
 void promise_refused (uint32_t version);
 
+/* A write without memory for its record begins or ends: it syncs the file, and
+ * reports errors of its pages itself.
+ */
+void promise_reports (unsigned connection, bool begins);
+
 /* A request has failed. */
 void promise_failed (const struct file *f);
 
