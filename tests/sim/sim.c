@@ -278,11 +278,11 @@ shrink (struct history *h)
 
 /* Run each file with many schedules. */
 static int
-run_files (char *const *names, uint64_t nr)
+run_files (char *const *names, uint64_t nr, uint64_t most_faults)
 {
-  int status = 0;
+  uint64_t faults = 0;
 
-  for (; *names; names++) {
+  for (; *names && faults < most_faults; names++) {
     FILE *fp = fopen (*names, "r");
 
     if (fp == NULL || !history_read (fp, &history))
@@ -292,10 +292,10 @@ run_files (char *const *names, uint64_t nr)
     if (!run_apart (run_schedules)) {
       printf ("%s, schedule %" PRIu64 ": %s\n", *names, shared->seed,
               shared->fault);
-      status = 1;
+      faults++;
     }
   }
-  return status;
+  return faults > 0;
 }
 
 static void
@@ -355,6 +355,6 @@ main (int argc, char *argv[])
     return 0;
   }
   if (optind < argc)
-    return run_files (argv + optind, nr);
+    return run_files (argv + optind, nr, most_faults);
   return run_many (seed, nr, most_faults);
 }
