@@ -92,10 +92,15 @@ within (double bytes, uint64_t least, uint64_t most)
   return bytes < least ? least : bytes > most ? most : bytes;
 }
 
+/* A disk may take a burst at once: so dirty bytes at most double with each
+ * rate, unless the latency asks for more.
+ */
 static void
 set_limits (struct flight *f)
 {
   const double rate = mean_rate (f), latency = flight_latency (f);
+  const double latencies = rate * DIRTY_LATENCIES * latency;
+  const uint64_t twice = 2 * (f->dirty ? f->dirty : FLIGHT_FIRST_DIRTY);
   double waits;
 
   f->piece = within (rate * PIECE_NS, FLIGHT_LEAST_PIECE, FLIGHT_PIECE);
@@ -104,7 +109,8 @@ set_limits (struct flight *f)
   f->limit = within (rate *
                        (2 * latency + (waits > PAUSE_NS ? waits : PAUSE_NS)),
                      2 * f->piece, INT64_MAX);
-  f->dirty = rate * within (DIRTY_LATENCIES * latency, DIRTY_NS, MOST_DIRTY_NS);
+  f->dirty = rate * DIRTY_NS < twice ? rate * DIRTY_NS : twice;
+  f->dirty = within (latencies, f->dirty, rate * MOST_DIRTY_NS);
 }
 
 void

@@ -5,12 +5,13 @@
  * writes and the time that it takes for a piece that is alone in flight:
  *
  *   in flight: rate x (2 x latency + max (0.8 ms, latency - piece / rate))
- *   dirty:     rate x (8 x latency, but 50 ms at least and 200 ms at most)
+ *   dirty:     rate x (8 x latency, but 50 ms at least and 200 ms at most),
+ *              where the 50 ms at most double it with each new rate
  *
  * The rate is measured while there is a window to write.  A limit that is too
  * small makes the rate small, but both factors are more than the latency, so
- * the next rate is greater, and the limits at least double until the disk is
- * the bottleneck.  A longer queue would only make others wait: a writer for
+ * the next rate is greater, and the limits double until the disk is the
+ * bottleneck.  A longer queue would only make others wait: a writer for
  * credit, another process for its fdatasync(2) or direct I/O.
  *
  * During the 0.8 ms the thread drops pages and starts nothing.  In 50 ms, a
@@ -33,6 +34,9 @@
  */
 #define FLIGHT_PIECE (UINT64_C (512) * 1024)
 #define FLIGHT_LEAST_PIECE (UINT64_C (64) * 1024)
+
+/* The bytes that may be dirty until the first rate is known. */
+#define FLIGHT_FIRST_DIRTY (UINT64_C (256) * 1024)
 
 /* A rate is measured while FLIGHT_LIMITS times the limit is written, because
  * completions are noticed late by up to the limit, or for FLIGHT_MOST_NS.  The

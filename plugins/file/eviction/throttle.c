@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "flight.h"
 #include "throttle.h"
 
 static uint64_t budget = UINT64_MAX; /* constant once there are disks */
@@ -72,7 +73,7 @@ throttle_init (struct throttle *t, uint64_t most)
   STAILQ_INIT (&t->granted);
   STAILQ_INIT (&t->unused);
   t->most = most;
-  t->limit = FIRST_LIMIT;
+  t->limit = FLIGHT_FIRST_DIRTY;
   t->has_window = true;
 }
 

@@ -30,9 +30,6 @@
 #define LEAST_WINDOW (UINT64_C (64) * 1024)
 #define LEAST_SHARE (2 * LEAST_WINDOW)
 
-/* The credit until the speed of the disk is known. */
-#define FIRST_LIMIT (UINT64_C (256) * 1024)
-
 /* A waiting writer.  It is used again, and not freed before the throttle is:
  * semaphore_post may still touch the semaphore after the writer resumes.
  */
