@@ -931,7 +931,7 @@ write_through (struct file *f, uint64_t offset, uint64_t length,
 
   sleep_for (performance ? P.latency : random_below (300 * US));
   /* fuse_fill_write_pages copies the data before fuse_send_write_pages waits
-   * for pages that a mapping made dirty, so a writeback that begins meanwhile
+   * for pages that a mapping made dirty, so a writeback that begins then
    * has it.  Here none may begin.
    */
   while (bits_next (&f->writeback, p, end) < end)

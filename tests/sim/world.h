@@ -154,7 +154,7 @@ void flush_steps (bool begins);
 void sync_steps (bool begins); /* that call begins or ends */
 
 /* A close begins or ends.  "A close delays nobody": nbdkit may hold a lock of
- * all requests meanwhile, so the close waits for no disk and no other request.
+ * all requests until then, so the close waits for no disk and no other request.
  */
 void close_steps (bool begins);
 
