@@ -10,6 +10,7 @@ from loads import LOADS
 
 OURS = "ours"
 ENOUGH = 3          # rounds, for a range to mean anything
+BAR = 40            # columns of the longest bar in a terminal
 
 
 class Figure(NamedTuple):
@@ -40,6 +41,9 @@ FIGURES = {
     "fdatasync_p999_ms": Figure("… p99.9, ms", 2),
     "direct_p99_ms": Figure("A neighbour's O_DIRECT write: p99, ms", 2),
 }
+SUMMARY = (("seconds", "seconds", 2),
+           ("pages_left", "left in the page cache, MiB", 0),
+           ("kept_percent", "left of the hot file, %", 0))
 
 
 class Range(NamedTuple):
@@ -76,6 +80,13 @@ def of(results, loads, figure):
     """The loads that have a figure."""
     return [load for load in loads if ranges(results, load, figure)]
 
+
+def left_out(results):
+    """Lines that say what was not measured, and why."""
+    return [f"Left out: {reason}" for reason in results["left_out"]]
+
+
+# ---- Markdown
 
 def cell(row, who, figure):
     """A median, the range, and what that means beside the others."""
@@ -125,8 +136,7 @@ def head(results):
         "A cell has the median, the range of the rounds in brackets, and the "
         "ratio to this plugin (×); ≈ marks a range that overlaps this "
         "plugin's. The best cell of a row is bold if its range overlaps no "
-        "other.\n" + "".join(f"\nLeft out: {reason}.\n"
-                            for reason in results["left_out"]))
+        "other.\n" + "".join(f"\n{line}.\n" for line in left_out(results)))
 
 
 def markdown(results):
@@ -145,3 +155,28 @@ def markdown(results):
                 parts += [f"### {FIGURES[figure].title}\n",
                           table(results, rows, figure)]
     return "\n".join(parts)
+
+
+# ---- the terminal
+
+def summary(results):
+    """A small table of the medians, and bars of what reading leaves."""
+    whos = results["contestants"]
+    scale = {"pages_left": results["page"] / (1 << 20)}
+    lines = [" " * 34 + "".join(f"{who:>15}" for who in whos)]
+    for load in dict.fromkeys(r["load"] for r in results["runs"]):
+        lines.append(title(results, load).split(",")[0])
+        for figure, name, digits in SUMMARY:
+            row = ranges(results, load, figure)
+            if row:
+                lines.append(f"  {name:32}" + "".join(
+                    f"{row[w].median * scale.get(figure, 1):15,.{digits}f}"
+                    if w in row else " " * 15 for w in whos))
+    lines += ["", "In the page cache after the copy out:"]
+    row = ranges(results, "copy-out", "pages_left")
+    for who, name in whos.items():
+        if who in row:
+            share = row[who].median * scale["pages_left"] / results["mib"]
+            lines.append(f"{name:34}" + "█" * round(BAR * share)
+                         + f" {100 * share:.0f} %")
+    return "\n".join([*lines, *left_out(results)])

@@ -91,3 +91,5 @@ jq '(.runs[] | select (.who == "z") | .seconds) += 4' "$tmp/made.json" \
   >"$tmp/overlapping.json"
 bench --report "$tmp/overlapping.json" >"$tmp/output"
 ! grep -q '[*][*]' "$tmp/output" || fail 'bold, but the ranges overlap'
+bench --summary "$results" >"$tmp/output"
+shows '^  left in the page cache, MiB  *0  *0 '
