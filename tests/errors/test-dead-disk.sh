@@ -41,7 +41,7 @@ quiet ()
 # Whether the disk has no thread.
 no_thread ()
 {
-  ! cat "/proc/$server/task"/*/comm 2>/dev/null | grep -q evictor
+  ! grep -qsx evictor "/proc/$server/task"/*/comm
 }
 
 # in_sequence WHEN: 200 MiB, and the flush afterwards fails once.
