@@ -58,6 +58,8 @@ evictor_new (const struct evictor_config *config)
 void
 evictor_free (struct evictor *ev)
 {
+  int witness;
+
   if (ev->thread.exists && !thread_is_self (ev->thread.id)) {
     lock_take (&ev->lock);
     ev->thread.stopping = true;
@@ -65,12 +67,14 @@ evictor_free (struct evictor *ev)
     evictor_unlock (ev);
     thread_join (ev->thread.id);
   }
+  witness = reports_take_witness (ev);
   page_map_free (&ev->map);
   throttle_free (&ev->throttle);
   cond_destroy (&ev->thread.woken);
   cond_destroy (&ev->changed);
   lock_destroy (&ev->lock);
-  reports_close_witness (ev);
+  if (witness >= 0)
+    kernel_close (witness);
   free (ev);
 }
 

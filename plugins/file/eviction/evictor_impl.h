@@ -150,7 +150,11 @@ void reports_init (struct evictor *ev);
  */
 void reports_open_witness_unlocks (struct evictor *ev);
 
-void reports_close_witness (struct evictor *ev);
+/* The disk has no witness any more.  Returns its descriptor, which the caller
+ * closes without the lock, or -1.
+ */
+int reports_take_witness (struct evictor *ev);
+
 bool reports_has_witness (const struct evictor *ev);
 
 /* These calls, without the lock, record, count and log an error that the kernel

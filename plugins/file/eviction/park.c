@@ -18,6 +18,7 @@
 #include <config.h>
 
 #include "evictor_impl.h"
+#include "kernel.h"
 
 /* How often a disk is parked before the thread waits for its pages. */
 #define MOST_PARKS 10
@@ -51,6 +52,7 @@ park_unlocks (struct evictor *ev)
   enum evictor_park result = PARK_OVER;
   unsigned nr;
   bool written;
+  int witness;
 
   for (nr = 0; nr < MOST_PARKS && result == PARK_OVER; nr++) {
     if (!pc->by_range || pc->counts != COUNTS_BY_CACHESTAT ||
@@ -66,8 +68,10 @@ park_unlocks (struct evictor *ev)
     if (written || errors_now (ev->config.errors) ||
         !evictor_is_closed_locked (ev))
       return false;
-    reports_close_witness (ev);
+    witness = reports_take_witness (ev);
     evictor_unlock (ev);
+    if (witness >= 0)
+      kernel_close (witness);
     result = ev->config.park (ev->config.disk);
     if (result == PARK_GONE)
       return true;

@@ -35,12 +35,13 @@ reports_init (struct evictor *ev)
   ev->reports.witness = NOT_OPENED;
 }
 
-void
-reports_close_witness (struct evictor *ev)
+int
+reports_take_witness (struct evictor *ev)
 {
-  if (ev->reports.witness >= 0)
-    kernel_close (ev->reports.witness);
+  const int witness = ev->reports.witness;
+
   ev->reports.witness = NOT_OPENED;
+  return witness >= 0 ? witness : -1;
 }
 
 void
@@ -72,7 +73,7 @@ reports_has_witness (const struct evictor *ev)
 
 /* Count a writeback error that the kernel reported to the evictor, and log the
  * first one, the tenth, the hundredth and so on: a disk may refuse all writes.
- * "e" is the range of the failed call, or NULL for the whole file.
+ * "e" is the range of the failed call, or NULL, or empty, for the whole file.
  */
 static void
 count_error (struct evictor *ev, int err, const struct extent *e)
@@ -85,6 +86,8 @@ count_error (struct evictor *ev, int err, const struct extent *e)
   if (nr < ev->reports.next_logged)
     return;
   ev->reports.next_logged = 10 * nr;
+  if (e && e->length == 0)
+    e = NULL;
   if (e)
     snprintf (range, sizeof range, "%" PRIu64 " bytes at offset %" PRIu64,
               e->length, e->offset);

@@ -204,11 +204,10 @@ wait_for_piece_unlocks (struct evictor *ev, unsigned nr)
  * other descriptions than the disk's.
  */
 static bool
-is_clean (const struct evictor *ev, errors_mark since)
+is_clean (const struct evictor *ev, errors_mark since, bool has_witness)
 {
   return ev->config.errors->per_handle && ev->reports.latest <= since &&
-         (reports_has_witness (ev) ||
-          since == errors_now (ev->config.errors)) &&
+         (has_witness || since == errors_now (ev->config.errors)) &&
          pagecache_is_clean (ev->config.pages, ev->config.fd, 0, 0);
 }
 
@@ -223,6 +222,7 @@ is_clean (const struct evictor *ev, errors_mark since)
 static bool
 sync_windows_unlocks (struct evictor *ev, struct window *oldest)
 {
+  const bool has_witness = reports_has_witness (ev);
   const errors_mark since = oldest->since;
   uint64_t n, end = ev->map.head;
   bool clean;
@@ -233,7 +233,7 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
          ev->map.window[window_nr (&ev->map, end)].pins == 0)
     end++;
   evictor_unlock (ev);
-  clean = is_clean (ev, since);
+  clean = is_clean (ev, since, has_witness);
   if (clean) {
     err = reports_look (ev);
     errors_settle (ev->config.errors);
