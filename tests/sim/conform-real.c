@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "conform.h"
@@ -24,6 +23,7 @@ static const char *refusal = ""; /* the disk refuses writes while it exists */
 static int upper = -1;           /* the file of the layer below, or -1 */
 static _Alignas(4096) char buffer[CONFORM_PAGES * CONFORM_PAGE];
 static uint32_t nr_versions;
+static uint64_t wait_ms;
 
 static int
 open_or_exit (const char *path, int flags)
@@ -109,9 +109,7 @@ conform_refuse (bool on)
 void
 conform_wait (void)
 {
-  const struct timespec t = { 0, 1000000 };
-
-  nanosleep (&t, NULL);
+  usleep (wait_ms * 1000);
 }
 
 /* Before Linux 6.5, the states of resident pages from the flags of the page
@@ -216,6 +214,7 @@ main (int argc, char *argv[])
   name = argv[1];
   refusal = argv[3];
   conform_parse (&c, argv + 4);
+  wait_ms = c.wait;
   fd = open_or_exit (name, O_RDWR | O_CREAT);
   if (argv[2][0])
     upper = open_or_exit (argv[2], O_RDONLY);

@@ -22,6 +22,8 @@
   X (punch)    /* holes */                                                     \
   X (ranges)   /* sync_file_range acts on the pages of this file */            \
   X (populate) /* MADV_POPULATE_WRITE */                                       \
+  X (late)     /* btrfs ends an ordered extent after its pages' writeback */   \
+  X (wait)     /* ms before the states are looked at, of a real kernel */      \
   /* Of the model only, see world.h. */                                        \
   X (fs)                                                                       \
   X (folios)                                                                   \
