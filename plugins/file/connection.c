@@ -160,12 +160,6 @@ write_fully (struct connection *c, const char *buf, uint32_t count,
   return done;
 }
 
-int
-connection_shared_fd (const struct connection *c)
-{
-  return c->disk->errors.per_handle ? c->file.fd : c->disk->fd;
-}
-
 static int
 write_chunk (struct connection *c, const char *buf, uint32_t count,
              uint64_t offset)
@@ -184,7 +178,7 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   err = done < count ? errno : 0;
   /* Without memory to record it, the write itself reports its error. */
   if (!recorded && err == 0)
-    err = errors_sync_fua (errors, connection_shared_fd (c), false, begun);
+    err = errors_sync_fua (errors, c->file.fd, begun);
   if (ev)
     evictor_write_ends (ev, &w, done);
   if (err == 0)
@@ -216,24 +210,17 @@ connection_write_all (struct connection *c, const char *buf, uint32_t count,
 void
 connection_change_begins (struct connection *c, struct change *change, bool fua)
 {
-  atomic_store (&c->disk->changed, true);
-  change->begun = errors_now (&c->disk->errors);
+  change->begun = errors_change_begins (&c->disk->errors);
   change->fua = fua;
-  change->fua_fd = -1;
-  if (fua && !c->disk->errors.per_handle)
-    change->fua_fd = disk_take_fua (c->disk, c->file.fd);
 }
 
 int
 connection_change_ends (struct connection *c, struct change *change, int r)
 {
-  const bool alone = change->fua_fd >= 0;
   int err = r == -1 ? errno : 0;
 
   if (change->fua && r == 0) {
-    err = errors_sync_fua (&c->disk->errors,
-                           alone ? change->fua_fd : connection_shared_fd (c),
-                           alone, change->begun);
+    err = errors_sync_fua (&c->disk->errors, c->file.fd, change->begun);
     errno = err;
     if (err) {
       nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
@@ -242,10 +229,6 @@ connection_change_ends (struct connection *c, struct change *change, int r)
       r = -1;
     }
   }
-  if (alone && r == 0)
-    disk_give_fua (c->disk, change->fua_fd);
-  else if (alone)
-    close (change->fua_fd);
   errors_change_ends (&c->disk->errors, &c->errors, change->begun);
   if (change->fua && c->disk->evictor)
     evictor_flushed (c->disk->evictor);
@@ -288,16 +271,15 @@ connection_flush (void *handle, uint32_t flags)
 {
   struct connection *c = handle;
   struct evictor *ev = c->disk->evictor;
-  const bool unchanged = !atomic_load (&c->disk->changed);
   int err = 0;
 
   /* The disk's description may write if any client may.  If no client has
    * written, there is nothing to sync, and on a description that cannot write,
    * fsync(2) may fail.
    */
-  if (c->file.writable || !unchanged)
+  if (c->file.writable || errors_changed (&c->disk->errors))
     err = errors_flush (&c->disk->errors, &c->errors,
-                        c->file.writable ? c->file.fd : c->disk->fd, unchanged);
+                        c->file.writable ? c->file.fd : c->disk->fd);
   if (ev)
     evictor_flushed (ev);
   errno = err;

@@ -69,15 +69,10 @@ uint32_t connection_chunk (const struct connection *c, uint32_t count,
 int connection_write_all (struct connection *c, const char *buf, uint32_t count,
                           uint64_t offset);
 
-/* Return the descriptor that a call syncs which has no description of its own.
- */
-int connection_shared_fd (const struct connection *c);
-
 /* A request in progress that changes the disk.  Belongs to its thread. */
 struct change {
   errors_mark begun; /* errors recorded before the change */
   bool fua;
-  int fua_fd; /* a description for this request's sync alone, or -1 */
 };
 
 /* Call these before and after each request that changes the disk, before the

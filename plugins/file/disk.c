@@ -139,15 +139,8 @@ take_down (struct disk *d)
 void
 disk_close_others (struct disk *d)
 {
-  size_t i;
-
   direct_close (&d->direct);
   d->direct = (struct direct){ 0 };
-  for (i = 0; i < MOST_FUA; i++)
-    if (d->fua[i] >= 0)
-      close (d->fua[i]);
-  for (i = 0; i < MOST_FUA; i++)
-    d->fua[i] = -1;
 }
 
 static void
@@ -168,7 +161,6 @@ static struct disk *
 disk_new (const struct exported *e, const struct identity *id)
 {
   struct disk *d = calloc (1, sizeof *d);
-  size_t i;
 
   if (d == NULL || (d->name = strdup (e->name)) == NULL ||
       (d->path = strdup (e->path)) == NULL) {
@@ -178,8 +170,6 @@ disk_new (const struct exported *e, const struct identity *id)
   }
   d->id = *id;
   d->fd = -1;
-  for (i = 0; i < MOST_FUA; i++)
-    d->fua[i] = -1;
   pthread_mutex_init (&d->opening, NULL);
   return d;
 }
@@ -300,36 +290,6 @@ disk_get (const struct exported *e)
     return d;
   disk_put (d);
   return NULL;
-}
-
-/* ---- descriptions for FUA ---- */
-
-int
-disk_take_fua (struct disk *d, int fd)
-{
-  size_t i;
-
-  for (i = 0; i < MOST_FUA && errors_now (&d->errors) == 0; i++) {
-    const int fua_fd = atomic_exchange (&d->fua[i], -1);
-
-    if (fua_fd >= 0)
-      return fua_fd;
-  }
-  return reopen (fd, O_RDWR);
-}
-
-void
-disk_give_fua (struct disk *d, int fua_fd)
-{
-  size_t i;
-
-  for (i = 0; i < MOST_FUA; i++) {
-    int none = -1;
-
-    if (atomic_compare_exchange_strong (&d->fua[i], &none, fua_fd))
-      return;
-  }
-  close (fua_fd);
 }
 
 /* ---- closing ---- */

@@ -43,11 +43,6 @@ struct identity {
   unsigned char handle[72];
 };
 
-/* The most requests with FUA of a disk, of all clients, that find a description
- * open: as many as nbdkit serves at a time for one client.
- */
-#define MOST_FUA 16
-
 /* All fields are constant once disk_get has returned the disk, except where a
  * comment or an atomic type says otherwise.
  */
@@ -83,10 +78,8 @@ struct disk {
   atomic_bool direct_works; /* a direct read has succeeded */
   atomic_uint direct_reads; /* direct reads with cache=none */
   atomic_uint direct_leaks; /* direct reads that brought pages in */
-  atomic_bool changed;      /* a request has changed the disk */
   struct errors errors;     /* has its own lock */
   struct evictor *evictor;  /* has its own lock; NULL = no eviction */
-  atomic_int fua[MOST_FUA]; /* idle descriptions for FUA; -1 = none */
 };
 
 /* Return the disk of an open export, with one more reference.  All connections
@@ -111,17 +104,6 @@ void disk_put (struct disk *d);
  * ends the threads of the disks.  There may be no connections.
  */
 void disk_free_all (void);
-
-/* Return a description for the sync of one request with FUA, open for writing;
- * "fd" is the client's descriptor.  It reports each error of the file since the
- * call.  Descriptions are used again until the first error: opening one for
- * each request cost 5 % of random 4K writes (Linux 6.18, ext4), and each open
- * may start a virus scanner.  Returns -1 with errno if none can be opened.
- */
-int disk_take_fua (struct disk *d, int fd);
-
-/* Return the description after a sync without error. */
-void disk_give_fua (struct disk *d, int fua_fd);
 
 /* Return the size in bytes of the disk that "fd" is open on, or -1 with
  * nbdkit_error called, with "name", and errno set.  Queries the kernel each

@@ -115,7 +115,7 @@ is_stored (const struct disk *d, uint64_t offset, uint64_t length)
 {
   if (d->id.magic != FUSE_SUPER_MAGIC)
     return true;
-  return atomic_load (&d->changed)
+  return errors_changed (&d->errors)
            ? pagecache_count (&d->pages, d->fd, offset, length) == 0
            : pagecache_is_clean (&d->pages, d->fd, offset, length);
 }
@@ -178,7 +178,7 @@ has_new_error (struct disk *d)
   struct errors_call call;
 
   if (d->id.magic != BTRFS_SUPER_MAGIC || !d->pages.by_range ||
-      !atomic_load (&d->changed))
+      !errors_changed (&d->errors))
     return false;
   errors_call_begins (&d->errors, &call);
   errors_call_ends (&d->errors, &call, pagecache_error (d->fd));

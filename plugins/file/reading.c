@@ -87,7 +87,7 @@ is_final (struct connection *c, uint32_t count, uint64_t offset)
   if (errno != EIO && errno != ENODATA && errno != EILSEQ &&
       errno != EREMOTEIO && errno != ENOLINK && errno != ETIMEDOUT)
     return false;
-  if (atomic_load (&d->changed) || !atomic_load (&d->direct_works) ||
+  if (errors_changed (&d->errors) || !atomic_load (&d->direct_works) ||
       pagecache_count (&d->pages, d->fd, start, offset + count - start) != 0)
     return false;
   errno = EIO;

@@ -167,8 +167,7 @@ is_written (const struct connection *c, const struct evictor_change *z)
   if (errors_now (&d->errors))
     return false;
   if (!d->pages.by_range)
-    return errors_sync_fua (&d->errors, connection_shared_fd (c), false, 0) ==
-           0;
+    return errors_sync_fua (&d->errors, c->file.fd, 0) == 0;
   errors_call_begins (&d->errors, &call);
   err = pagecache_wait (&d->pages, d->fd, z->offset, z->length);
   err = err ? err : pagecache_error (d->fd);

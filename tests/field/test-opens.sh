@@ -56,8 +56,8 @@ copies_out ()
 check 4 copies_in file "$disk" cache=none
 check 17 copies_out file "$disk" cache=none
 check 7 copies_in_pieces file "$disk" cache=preserve
-check 22 copies_in_pieces --filter=fua file "$disk" cache=none fuamode=force
-check 21 copies_in_pieces --filter=fua file "$disk" cache=default fuamode=force
+check 6 copies_in_pieces --filter=fua file "$disk" cache=none fuamode=force
+check 5 copies_in_pieces --filter=fua file "$disk" cache=default fuamode=force
 
 # Nothing is open for writing that no client may write to.
 check 17 copies_out -r file "$disk" cache=none

@@ -40,12 +40,6 @@ static bool gave_up[MOST_FILES];         /* in this life, see promise_gave_up */
 static bool has_failed[MOST_FILES];      /* a request */
 static bool left_out[MOST_FILES];        /* in this life, drops */
 
-/* Requests that may sync a file, see promise_sync_begins. */
-static struct {
-  unsigned in_progress;
-  uint64_t latest; /* event at which the latest began */
-} syncs[MOST_FILES];
-
 /* "Writers wait in arrival order": some of the first ones may have left the
  * queue, and others have joined its end.  If none has left, no other writer has
  * got a slot.
@@ -70,7 +64,6 @@ promises_reset (void)
   memset (life_begins, 0, sizeof life_begins);
   memset (has_failed, 0, sizeof has_failed);
   memset (busy, 0, sizeof busy);
-  memset (syncs, 0, sizeof syncs);
   memset (queue, 0, sizeof queue);
 }
 
@@ -114,20 +107,6 @@ promise_written (struct file *f, uint64_t offset, uint64_t length,
       page->promised_at[h] = ended;
     }
   }
-}
-
-void
-promise_sync_begins (struct promised_sync *s, struct file *f)
-{
-  *s = (struct promised_sync){ f, ++event, syncs[f->nr].in_progress++ == 0 };
-  syncs[f->nr].latest = s->begun;
-}
-
-bool
-promise_sync_ends (const struct promised_sync *s)
-{
-  syncs[s->file->nr].in_progress--;
-  return s->alone && syncs[s->file->nr].latest == s->begun;
 }
 
 void

@@ -223,7 +223,6 @@ connection_open (struct connection *c, struct file *f)
   if (c->disk == NULL)
     return false;
   c->fd = file_open (f);
-  c->fua_fd = -1;
   c->number = ++connections;
   errors_client_init (&c->disk->errors, &c->errors);
   c->opened = ++event;
@@ -239,8 +238,6 @@ connection_close (struct connection *c)
   trace ("connection %u closes", c->number);
   c->disk = NULL;
   kernel_close (c->fd);
-  if (c->fua_fd >= 0)
-    kernel_close (c->fua_fd);
   close_steps (true);
   disk_put (d);
   close_steps (false);
@@ -254,12 +251,6 @@ chunk (uint64_t offset, uint64_t length)
   return length < rest ? length : rest;
 }
 
-static int
-shared_fd (const struct connection *c)
-{
-  return c->disk->errors.per_handle ? c->fd : c->disk->fd;
-}
-
 static void
 request_ends (uint64_t began)
 {
@@ -271,8 +262,6 @@ request_ends (uint64_t began)
 struct change {
   errors_mark begun;
   bool fua;
-  int fua_fd;
-  struct promised_sync sync; /* with FUA */
   unsigned nr;
   struct part {
     uint64_t offset, length;
@@ -283,21 +272,9 @@ struct change {
 static void
 change_begins (struct connection *c, struct change *change, bool fua)
 {
-  c->disk->changed = true;
-  change->begun = errors_now (&c->disk->errors);
+  change->begun = errors_change_begins (&c->disk->errors);
   change->fua = fua;
-  change->fua_fd = -1;
   change->nr = 0;
-  if (fua)
-    promise_sync_begins (&change->sync, c->file);
-  if (!fua || c->disk->errors.per_handle)
-    return;
-  if (change->begun == 0) {
-    change->fua_fd = c->fua_fd;
-    c->fua_fd = -1;
-  }
-  if (change->fua_fd == -1)
-    change->fua_fd = reopen (c->fd, 0);
 }
 
 static void
@@ -311,28 +288,12 @@ add_part (struct change *change, uint64_t offset, uint64_t length,
 static int
 change_ends (struct connection *c, struct change *change, int err)
 {
-  const bool alone = change->fua_fd >= 0;
-  bool durable = change->fua;
   uint64_t ended;
   unsigned i;
-  int fd;
 
   if (change->fua && err == 0)
-    err = errors_sync_fua (&c->disk->errors,
-                           alone ? change->fua_fd : shared_fd (c), alone,
-                           change->begun);
-  if (alone && err == 0) {
-    fd = c->fua_fd;
-    c->fua_fd = change->fua_fd;
-    change->fua_fd = fd;
-  }
-  if (change->fua_fd >= 0)
-    kernel_close (change->fua_fd);
+    err = errors_sync_fua (&c->disk->errors, c->fd, change->begun);
   ended = ++event;
-  /* Exception: FUA beside an error that only another request gets. */
-  if (change->fua)
-    durable = promise_sync_ends (&change->sync) ||
-              (P.flush_error_one_in == 0 && P.start_error_one_in == 0);
   errors_change_ends (&c->disk->errors, &c->errors, change->begun);
   if (err)
     promise_failed (c->file);
@@ -342,22 +303,9 @@ change_ends (struct connection *c, struct change *change, int err)
     if (err)
       promise_refused (p->version);
     else
-      promise_written (c->file, p->offset, p->length, p->version, durable,
+      promise_written (c->file, p->offset, p->length, p->version, change->fua,
                        ended);
   }
-  return err;
-}
-
-/* A sync of a request without FUA, which is no flush. */
-static int
-sync_of_request (struct connection *c, errors_mark begun)
-{
-  struct promised_sync sync;
-  int err;
-
-  promise_sync_begins (&sync, c->file);
-  err = errors_sync_fua (&c->disk->errors, shared_fd (c), false, begun);
-  promise_sync_ends (&sync);
   return err;
 }
 
@@ -390,7 +338,7 @@ write_chunk (struct connection *c, struct change *change, uint64_t offset,
   }
   sim_yield ();
   if (!recorded && err == 0)
-    err = sync_of_request (c, begun);
+    err = errors_sync_fua (&c->disk->errors, c->fd, begun);
   for (i = 0; err && i < change->nr; i++) /* the client gets the error */
     promise_refused (change->part[i].version);
   if (!recorded)
@@ -439,16 +387,13 @@ connection_flush (struct connection *c)
 {
   const uint64_t began = now;
   struct promised_flush fl;
-  struct promised_sync sync;
   int err;
 
   trace ("connection %u: flush begins", c->number);
-  promise_sync_begins (&sync, c->file);
   promise_flush_begins (&fl, c->file, c->number, c->opened);
   flush_steps (true);
-  err = errors_flush (&c->disk->errors, &c->errors, c->fd, !c->disk->changed);
+  err = errors_flush (&c->disk->errors, &c->errors, c->fd);
   promise_flush_ends (&fl, err);
-  promise_sync_ends (&sync);
   flush_steps (false);
   trace ("connection %u: flush = %d", c->number, err);
   evictor_flushed (c->disk->evictor);
@@ -475,7 +420,7 @@ is_written (struct connection *c, const struct evictor_change *z)
   if (errors_now (&d->errors))
     return false;
   if (!d->pages.by_range)
-    return sync_of_request (c, 0) == 0;
+    return errors_sync_fua (&c->disk->errors, c->fd, 0) == 0;
   errors_call_begins (&d->errors, &call);
   err = pagecache_wait (&d->pages, d->fd, z->offset, z->length);
   err = err ? err : pagecache_error (d->fd);

@@ -27,7 +27,7 @@ struct connection {
   unsigned number; /* from 1 */
   struct file *file;
   struct disk *disk; /* NULL = closed */
-  int fd, fua_fd;
+  int fd;
   struct errors_client errors;
   uint64_t opened; /* event */
   uint64_t read_at;

@@ -370,19 +370,6 @@ void promises_reset (void);
  */
 uint32_t promise_write (unsigned connection, unsigned life);
 
-/* A request may sync the file: a flush, a change with FUA, a write without
- * memory, or a zero.  promise_sync_ends returns whether no other one was in
- * progress in the meantime: then no other request got an error that the kernel
- * reports to one caller only.
- */
-struct promised_sync {
-  struct file *file;
-  uint64_t begun; /* event */
-  bool alone;     /* when it began */
-};
-void promise_sync_begins (struct promised_sync *s, struct file *f);
-bool promise_sync_ends (const struct promised_sync *s);
-
 /* A part of a write with this version is acknowledged; with "durable" it must
  * be on the disk.  A flush that began after the event "ended" may have failed
  * for it, but only one that begins now must cover it.  Or the client gets an

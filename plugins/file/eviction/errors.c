@@ -7,6 +7,8 @@
 
 #include <config.h>
 
+#include <errno.h>
+
 #include "errors.h"
 #include "kernel.h"
 #include "pagecache.h"
@@ -18,15 +20,19 @@ void
 errors_init (struct errors *e, int fd, bool per_handle)
 {
   *e = (struct errors){ .fd = fd, .per_handle = per_handle };
-  e->asks_handles = per_handle && pagecache_has_range (fd);
+  e->has_range = pagecache_has_range (fd);
   lock_init (&e->lock);
   TAILQ_INIT (&e->calls);
   cond_init (&e->call_ended);
+  cond_init (&e->synced[0]);
+  cond_init (&e->synced[1]);
 }
 
 void
 errors_free (struct errors *e)
 {
+  cond_destroy (&e->synced[1]);
+  cond_destroy (&e->synced[0]);
   cond_destroy (&e->call_ended);
   lock_destroy (&e->lock);
 }
@@ -35,6 +41,19 @@ errors_mark
 errors_now (const struct errors *e)
 {
   return atomic_load (&e->mark);
+}
+
+errors_mark
+errors_change_begins (struct errors *e)
+{
+  atomic_store (&e->changed, true);
+  return errors_now (e);
+}
+
+bool
+errors_changed (const struct errors *e)
+{
+  return atomic_load (&e->changed);
 }
 
 errors_mark
@@ -57,19 +76,19 @@ errors_unreported (struct errors *e)
 /* ---- calls ---- */
 
 static void
-call_begins (struct errors *e, struct errors_call *call, bool by_request)
+call_begins_locked (struct errors *e, struct errors_call *call)
 {
-  lock_take (&e->lock);
+  lock_assert (&e->lock);
   call->number = ++e->nr_calls;
-  call->by_request = by_request;
   TAILQ_INSERT_TAIL (&e->calls, call, next);
-  lock_release (&e->lock);
 }
 
 void
 errors_call_begins (struct errors *e, struct errors_call *call)
 {
-  call_begins (e, call, false);
+  lock_take (&e->lock);
+  call_begins_locked (e, call);
+  lock_release (&e->lock);
 }
 
 static void
@@ -78,8 +97,7 @@ call_ends_locked (struct errors *e, struct errors_call *call, int err)
   lock_assert (&e->lock);
   if (err)
     e->mark = ((e->mark >> ERRNO_BITS) + 1) << ERRNO_BITS | err;
-  /* Flushes wait for the first call, FUA requests for those of the evictor. */
-  if (TAILQ_FIRST (&e->calls) == call || !call->by_request)
+  if (TAILQ_FIRST (&e->calls) == call)
     cond_broadcast (&e->call_ended);
   TAILQ_REMOVE (&e->calls, call, next);
 }
@@ -92,48 +110,26 @@ errors_call_ends (struct errors *e, struct errors_call *call, int err)
   lock_release (&e->lock);
 }
 
-static int
-sync_and_record (struct errors *e, int fd, bool by_request)
+int
+errors_sync (struct errors *e, int fd)
 {
   struct errors_call call;
   int err;
 
-  call_begins (e, &call, by_request);
+  errors_call_begins (e, &call);
   err = kernel_sync (fd);
   errors_call_ends (e, &call, err);
   return err;
 }
 
-int
-errors_sync (struct errors *e, int fd)
+/* Wait until the calls up to the number "last" have recorded their result. */
+static void
+wait_for_calls_unlocks (struct errors *e, uint64_t last)
 {
-  return sync_and_record (e, fd, false);
-}
-
-/* Return whether a call up to the number "last" is in progress; with "all" also
- * those of flushes and FUA requests.
- */
-static bool
-is_in_progress_locked (const struct errors *e, uint64_t last, bool all)
-{
-  const struct errors_call *call;
+  const struct errors_call *first;
 
   lock_assert (&e->lock);
-  TAILQ_FOREACH (call, &e->calls, next)
-    if (call->number > last || all || !call->by_request)
-      return call->number <= last;
-  return false;
-}
-
-/* Wait until the calls that are in progress now have recorded their result;
- * with "all" also those of flushes and FUA requests.
- */
-static void
-wait_for_calls_unlocks (struct errors *e, bool all)
-{
-  const uint64_t last = e->nr_calls;
-
-  while (is_in_progress_locked (e, last, all))
+  while ((first = TAILQ_FIRST (&e->calls)) && first->number <= last)
     lock_wait (&e->lock, &e->call_ended);
 }
 
@@ -141,8 +137,58 @@ void
 errors_settle (struct errors *e)
 {
   lock_take (&e->lock);
-  wait_for_calls_unlocks (e, true);
+  wait_for_calls_unlocks (e, e->nr_calls);
   lock_release (&e->lock);
+}
+
+/* Whether the result of a sync is an error of written data. */
+static bool
+matters (const struct errors *e, int err)
+{
+  return err != EINVAL || errors_changed (e);
+}
+
+/* Sync the disk's description, by the next sync that begins; one is in progress
+ * at a time, and the first that waits for the next one starts its writeback
+ * meanwhile.  Returns the number of the last call that began before that sync
+ * ended: one of those may have used up a report.
+ */
+static uint64_t
+sync_shared_unlocks (struct errors *e)
+{
+  const uint64_t mine = e->nr_syncs + 1;
+  struct errors_call call;
+  uint64_t last;
+  int err;
+
+  lock_assert (&e->lock);
+  if (e->syncing && !e->awaited && e->has_range) {
+    e->awaited = true;
+    call_begins_locked (e, &call);
+    lock_release (&e->lock);
+    err = pagecache_start (e->fd, 0, 0);
+    lock_take (&e->lock);
+    call_ends_locked (e, &call, pagecache_did_nothing (err) ? 0 : err);
+  }
+  while (e->syncing && e->nr_syncs <= mine)
+    lock_wait (&e->lock, &e->synced[mine % 2]);
+  if (e->nr_syncs >= mine)
+    return e->synced_calls;
+  e->nr_syncs = mine;
+  e->syncing = true;
+  e->awaited = false;
+  call_begins_locked (e, &call);
+  lock_release (&e->lock);
+  err = kernel_sync (e->fd);
+  lock_take (&e->lock);
+  call_ends_locked (e, &call, matters (e, err) ? err : 0);
+  e->syncing = false;
+  e->synced_calls = last = e->nr_calls;
+  lock_release (&e->lock);
+  cond_signal (&e->synced[(mine + 1) % 2]); /* the one that syncs next */
+  cond_broadcast (&e->synced[mine % 2]);
+  lock_take (&e->lock);
+  return last;
 }
 
 /* ---- a connection ---- */
@@ -172,20 +218,36 @@ errors_change_ends (struct errors *e, struct errors_client *c,
   lock_release (&e->lock);
 }
 
-/* Where a flush syncs the connection's own description, the kernel reports an
- * error of writeback to each of them, and to the disk's.  Before the flush
- * syncs, it uses up what its description has to report, so an error of the sync
- * is another one.  Returns the errno value of an error that no call has
- * recorded, or 0: a recorded one is later than "reported", so the flush fails
- * for it.  Sets *used if the disk's description had a report.
+/* Sync a connection's own description.  The kernel reports an error of
+ * writeback to each of them, and to the disk's.  Before the sync, use up what
+ * this one has to report, so that an error of the sync is another one.  An old
+ * error that a call has recorded is later than "reported", and fails the flush.
+ * Returns the number of the last call that began before the sync ended.
  */
-static int
-use_up_old_error (struct errors *e, int fd, errors_mark reported, bool *used)
+static uint64_t
+sync_own_unlocks (struct errors *e, int fd, errors_mark reported)
 {
-  const int err = e->asks_handles ? pagecache_error (fd) : 0;
+  struct errors_call call;
+  bool used = false;
+  int err, old = 0;
 
-  *used = err && pagecache_error (e->fd);
-  return *used || errors_now (e) <= reported ? err : 0;
+  call_begins_locked (e, &call);
+  lock_release (&e->lock);
+  if (e->has_range && (old = pagecache_error (fd))) {
+    used = pagecache_error (e->fd);
+    if (!used && errors_now (e) > reported)
+      old = 0;
+  }
+  err = kernel_sync (fd);
+  if (!matters (e, err))
+    err = 0;
+  if (err && e->has_range) /* it is going to be recorded */
+    used |= pagecache_error (e->fd) != 0;
+  lock_take (&e->lock);
+  call_ends_locked (e, &call, err ? err : old);
+  if (used)
+    atomic_store (&e->of_pages, e->mark);
+  return e->nr_calls;
 }
 
 /* Several flushes of a connection may be in progress.  All cover the changes
@@ -194,36 +256,26 @@ use_up_old_error (struct errors *e, int fd, errors_mark reported, bool *used)
  * be of a change that ended during the flush, which did not cover it.
  */
 int
-errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
+errors_flush (struct errors *e, struct errors_client *c, int fd)
 {
   const uint64_t ended = atomic_load (&c->ended);
-  struct errors_call call;
   errors_mark begun, reported;
-  bool suspect, used;
-  int old, err;
+  uint64_t last;
+  bool suspect;
+  int err = 0;
 
-  call_begins (e, &call, true);
   lock_take (&e->lock);
   begun = e->mark;
   reported = c->reported;
   suspect = c->suspect > c->covered;
-  lock_release (&e->lock);
-  old = use_up_old_error (e, fd, reported, &used);
-  err = kernel_sync (e->per_handle ? fd : e->fd);
-  if (err == EINVAL && unchanged)
-    err = 0;
-  if (err && e->asks_handles) /* it is going to be recorded */
-    used |= pagecache_error (e->fd) != 0;
-  err = err ? err : old;
-  lock_take (&e->lock);
-  call_ends_locked (e, &call, err);
-  if (used)
-    atomic_store (&e->of_pages, e->mark);
-  if (err == 0 && e->mark <= reported && !suspect)
-    wait_for_calls_unlocks (e, true);
-  if (err == 0 && (e->mark > reported || suspect))
+  if (e->per_handle)
+    last = sync_own_unlocks (e, fd, reported);
+  else
+    last = sync_shared_unlocks (e);
+  if (e->mark <= reported && !suspect)
+    wait_for_calls_unlocks (e, last);
+  if (e->mark > reported || suspect) {
     err = e->mark & ERRNO_MASK;
-  if (err) {
     e->reported = c->reported = e->mark;
     if (c->covered < ended)
       c->covered = ended;
@@ -235,16 +287,18 @@ errors_flush (struct errors *e, struct errors_client *c, int fd, bool unchanged)
 }
 
 int
-errors_sync_fua (struct errors *e, int fd, bool alone, errors_mark begun)
+errors_sync_fua (struct errors *e, int fd, errors_mark begun)
 {
-  const int err = sync_and_record (e, fd, true);
   errors_mark now;
+  uint64_t last;
 
+  if (e->per_handle)
+    errors_sync (e, fd);
   lock_take (&e->lock);
-  if (err == 0)
-    wait_for_calls_unlocks (e, !alone);
+  last = e->per_handle ? e->nr_calls : sync_shared_unlocks (e);
+  if (e->mark == begun)
+    wait_for_calls_unlocks (e, last);
   now = e->mark;
   lock_release (&e->lock);
-  /* An error that another call recorded may be of this change. */
-  return err ? err : now != begun ? (int) (now & ERRNO_MASK) : 0;
+  return now != begun ? (int) (now & ERRNO_MASK) : 0;
 }

@@ -6,15 +6,14 @@
  * of starting writeback, it reports to one caller only.  So the evictor and all
  * flushes of a disk use one description, and each call that may use up a report
  * is recorded while it is in progress.  A call that fails makes the mark of the
- * disk greater.  A flush fails if its own call failed, or if the mark is newer
- * than the one that its connection has reported.  Before it succeeds, it waits
- * until the calls that were in progress have recorded their result.
+ * disk greater.  A flush fails if the mark is newer than the one that its
+ * connection has reported.  Before it succeeds, it waits until the calls that
+ * were in progress have recorded their result.
  *
- * A request with FUA syncs on a description of its own, which is opened before
- * the write.  It waits for the calls of the evictor, and not for those of other
- * requests: that would cost half of its speed (four connections, Linux 6.18,
- * ext4).  So a FUA write can succeed although the device loses its cache at
- * that moment, and reports that to another request.
+ * Flushes and requests with FUA sync the disk one at a time, as databases
+ * commit: each sync serves all requests that asked for one before it began.  So
+ * they need not wait for each other's reports, and the disk flushes its cache
+ * less often.  File systems that sync each handle have a sync for each request.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -39,15 +38,15 @@ typedef uint64_t errors_mark;
 struct errors_call {
   TAILQ_ENTRY (errors_call) next; /* in the order in which they began */
   uint64_t number;                /* 1, 2, ... in the same order */
-  bool by_request;                /* the sync of a flush or FUA request */
 };
 
 struct errors {
-  int fd;            /* the description of all calls; constant */
-  bool per_handle;   /* a flush syncs the connection's own description: the
-                      * file system syncs each open handle; constant */
-  bool asks_handles; /* and pagecache_error works; constant */
-  struct lock lock;  /* guards all below, except reads of the mark */
+  int fd;              /* the description of all calls; constant */
+  bool per_handle;     /* a flush syncs the connection's own description: the
+                        * file system syncs each open handle; constant */
+  bool has_range;      /* see pagecache_has_range; constant */
+  atomic_bool changed; /* a request has changed the disk */
+  struct lock lock;    /* guards all below, except reads of the mark */
   _Atomic errors_mark mark;     /* of the latest error, 0 = none */
   _Atomic errors_mark of_pages; /* of the latest error that a flush found on
                                  * the description of the disk, where flushes
@@ -56,6 +55,12 @@ struct errors {
   TAILQ_HEAD (, errors_call) calls;
   uint64_t nr_calls; /* that have begun */
   struct cond call_ended;
+  uint64_t nr_syncs;     /* of the description, for requests, that have begun */
+  bool syncing;          /* the last one is in progress */
+  bool awaited;          /* the next one, by a request */
+  uint64_t synced_calls; /* nr_calls when the last one ended */
+  struct cond synced[2]; /* a sync with an even, odd number has ended, or that
+                          * before it */
 };
 
 /* What a connection knows, guarded by the lock of errors.  Its changes are
@@ -108,6 +113,12 @@ int errors_sync (struct errors *e, int fd);
 /* Its first flush fails if no flush has failed for the latest error. */
 void errors_client_init (struct errors *e, struct errors_client *c);
 
+/* A request is going to change the disk.  Returns the mark from before. */
+errors_mark errors_change_begins (struct errors *e);
+
+/* Whether a request has changed the disk. */
+bool errors_changed (const struct errors *e);
+
 /* Call this after each request that changes the disk, before it is
  * acknowledged.  "begun" is the mark from before the change.  An error that was
  * recorded in between may be of this change, also if it has been reported to
@@ -116,20 +127,17 @@ void errors_client_init (struct errors *e, struct errors_client *c);
 void errors_change_ends (struct errors *e, struct errors_client *c,
                          errors_mark begun);
 
-/* Flush a connection, whose own descriptor is "fd".  "unchanged" tells that no
- * request has changed the disk: then it does not matter if the file has no
- * fsync, as on squashfs (EINVAL).  Returns 0, or the errno value with which the
- * request fails.  Blocks on the disk.
+/* Flush a connection, whose own descriptor is "fd".  If no request has changed
+ * the disk, it does not matter that a file has no fsync, as on squashfs
+ * (EINVAL).  Returns 0, or the errno value with which the request fails. Blocks
+ * on the disk.
  */
-int errors_flush (struct errors *e, struct errors_client *c, int fd,
-                  bool unchanged);
+int errors_flush (struct errors *e, struct errors_client *c, int fd);
 
-/* Make a change with FUA durable, by a sync of "fd".  With "alone" it was
- * opened for this request, before the change; otherwise other requests may use
- * up its report, and their calls are waited for, too.  Returns 0 or an errno
- * value, also for an error that was recorded since "begun".  Blocks on the
- * disk.
+/* Make a change of a connection, whose own descriptor is "fd", durable.
+ * Returns 0, or the errno value of the latest error that was recorded since
+ * "begun".  Blocks on the disk.
  */
-int errors_sync_fua (struct errors *e, int fd, bool alone, errors_mark begun);
+int errors_sync_fua (struct errors *e, int fd, errors_mark begun);
 
 #endif /* FILE_ERRORS_H */

@@ -31,6 +31,12 @@ pagecache_start (int fd, uint64_t offset, uint64_t length)
   return kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
 }
 
+bool
+pagecache_did_nothing (int err)
+{
+  return err == EAGAIN || err == EINTR || err == ENOMEM;
+}
+
 /* Return the dirty pages of a range, and with "all" those under writeback, in
  * bytes; "length" if the number is not known.
  */

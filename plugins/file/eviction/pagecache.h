@@ -79,6 +79,11 @@ const char *pagecache_counts_by (const struct pagecache *pc);
  */
 int pagecache_start (int fd, uint64_t offset, uint64_t length);
 
+/* Whether its result means that it could not do its work.  Any other error
+ * means lost data.
+ */
+bool pagecache_did_nothing (int err);
+
 /* Return the bytes of the dirty pages of a range, or "length" if the number is
  * not known.
  */

@@ -125,22 +125,13 @@ call_for_each (struct evictor *ev, const struct extent *e, unsigned nr,
   return err;
 }
 
-/* Whether a call that starts writeback could not do its work.  Any other error
- * means lost data.
- */
-static bool
-did_nothing (int err)
-{
-  return err == EAGAIN || err == EINTR || err == ENOMEM;
-}
-
 static int
 start_range (const struct pagecache *pc, int fd, uint64_t offset,
              uint64_t length)
 {
   const int err = pagecache_start (fd, offset, length);
 
-  return did_nothing (err) ? 0 : err; /* the wait does it */
+  return pagecache_did_nothing (err) ? 0 : err; /* the wait does it */
 }
 
 int
@@ -161,7 +152,7 @@ drop_range (const struct pagecache *pc, int fd, uint64_t offset,
 {
   const int err = pc->by_range ? pagecache_start (fd, offset, length) : 0;
 
-  if (did_nothing (err)) /* the pages stay until the next sweep */
+  if (pagecache_did_nothing (err)) /* the pages stay until the next sweep */
     return 0;
   pagecache_drop (fd, offset, length);
   return err;
