@@ -534,45 +534,73 @@ static const char *const op_names[] = {
 #undef NAME
 };
 
+/* Begin the next of four on a line. */
+static const char *
+separator (unsigned *nr, const char *first)
+{
+  return (*nr)++ % 4 > 0 ? "  " : *nr == 1 ? first : first[0] ? "\nset " : "\n";
+}
+
 void
 history_print (FILE *fp, const struct history *h)
 {
-  unsigned i;
+  unsigned i, nr = 0;
 
 #define PRINT(name)                                                            \
   if (h->p.name)                                                               \
-    fprintf (fp, "set %s %" PRIu64 "\n", #name, h->p.name);
+    fprintf (fp, "%s%s %" PRIu64, separator (&nr, "set "), #name, h->p.name);
   PARAMETERS (PRINT)
 #undef PRINT
-  for (i = 0; i < h->nr; i++)
-    fprintf (fp, "%u %s %u %u\n", h->op[i].worker, op_names[h->op[i].kind],
-             h->op[i].offset, h->op[i].length);
+  fprintf (fp, "\n");
+  for (i = nr = 0; i < h->nr; i++)
+    fprintf (fp, "%s%u %s %u %u", separator (&nr, ""), h->op[i].worker,
+             op_names[h->op[i].kind], h->op[i].offset, h->op[i].length);
+  fprintf (fp, "\n");
 }
 
-bool
-history_line (struct history *h, const char *line)
+static bool
+set_parameter (struct history *h, const char *name, uint64_t value)
 {
-  unsigned worker_nr, offset, length, i;
-  char name[32];
-  uint64_t value;
-
-  if (sscanf (line, "set %31s %" SCNu64, name, &value) == 2) {
 #define READ(field)                                                            \
   if (strcmp (name, #field) == 0) {                                            \
     h->p.field = value;                                                        \
     return true;                                                               \
   }
-    PARAMETERS (READ)
+  PARAMETERS (READ)
 #undef READ
+  return false;
+}
+
+static bool
+add_op (struct history *h, const char *name, struct op op)
+{
+  while (op.kind < NR_OPERATIONS && strcmp (name, op_names[op.kind]))
+    op.kind++;
+  if (op.kind == NR_OPERATIONS || h->nr == MOST_OPS)
     return false;
-  }
-  if (sscanf (line, "%u %31s %u %u", &worker_nr, name, &offset, &length) != 4 ||
-      h->nr == MOST_OPS)
-    return false;
-  for (i = 0; i < NR_OPERATIONS && strcmp (name, op_names[i]); i++)
-    ;
-  h->op[h->nr++] = (struct op){ worker_nr, i, offset, length };
-  return i < NR_OPERATIONS;
+  h->op[h->nr++] = op;
+  return true;
+}
+
+bool
+history_line (struct history *h, const char *line)
+{
+  const bool sets = strncmp (line, "set ", 4) == 0;
+  unsigned worker_nr, offset, length;
+  bool known = true;
+  uint64_t value;
+  char name[32];
+  int n = 0;
+
+  for (line += sets ? 4 : 0; known && line[strspn (line, " \n")]; line += n)
+    if (sets)
+      known = sscanf (line, "%31s %" SCNu64 "%n", name, &value, &n) == 2 &&
+              set_parameter (h, name, value);
+    else
+      known = sscanf (line, "%u %31s %u %u%n", &worker_nr, name, &offset,
+                      &length, &n) == 4 &&
+              add_op (h, name, (struct op){ worker_nr, 0, offset, length });
+  return known;
 }
 
 bool
@@ -582,7 +610,7 @@ history_read (FILE *fp, struct history *h)
 
   memset (h, 0, sizeof *h);
   while (fgets (line, sizeof line, fp))
-    if (line[0] != '#' && line[0] != '\n' && !history_line (h, line)) {
+    if (line[0] != '#' && !history_line (h, line)) {
       fprintf (stderr, "what is this? %s", line);
       return false;
     }
