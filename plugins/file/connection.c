@@ -178,7 +178,7 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   err = done < count ? errno : 0;
   /* Without memory to record it, the write itself reports its error. */
   if (!recorded && err == 0)
-    err = errors_sync_fua (errors, c->file.fd, begun);
+    err = errors_sync_fua (errors, c->file.fd, offset, count, begun);
   if (ev)
     evictor_write_ends (ev, &w, done);
   if (err == 0)
@@ -208,8 +208,11 @@ connection_write_all (struct connection *c, const char *buf, uint32_t count,
 /* ---- requests that change the disk ---- */
 
 void
-connection_change_begins (struct connection *c, struct change *change, bool fua)
+connection_change_begins (struct connection *c, struct change *change,
+                          uint32_t count, uint64_t offset, bool fua)
 {
+  change->count = count;
+  change->offset = offset;
   change->begun = errors_change_begins (&c->disk->errors);
   change->fua = fua;
 }
@@ -220,7 +223,8 @@ connection_change_ends (struct connection *c, struct change *change, int r)
   int err = r == -1 ? errno : 0;
 
   if (change->fua && r == 0) {
-    err = errors_sync_fua (&c->disk->errors, c->file.fd, change->begun);
+    err = errors_sync_fua (&c->disk->errors, c->file.fd, change->offset,
+                           change->count, change->begun);
     errno = err;
     if (err) {
       nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
@@ -260,7 +264,7 @@ connection_write (void *handle, const void *buf, uint32_t count,
   struct change change;
   int r;
 
-  connection_change_begins (c, &change, flags & NBDKIT_FLAG_FUA);
+  connection_change_begins (c, &change, count, offset, flags & NBDKIT_FLAG_FUA);
   r = connection_write_all (c, buf, count, offset);
   r = connection_change_ends (c, &change, r);
   return connection_count (c, STATS_WRITE, count, r);

@@ -72,6 +72,8 @@ int connection_write_all (struct connection *c, const char *buf, uint32_t count,
 /* A request in progress that changes the disk.  Belongs to its thread. */
 struct change {
   errors_mark begun; /* errors recorded before the change */
+  uint32_t count;
+  uint64_t offset;
   bool fua;
 };
 
@@ -82,7 +84,7 @@ struct change {
  * is unchanged.
  */
 void connection_change_begins (struct connection *c, struct change *change,
-                               bool fua);
+                               uint32_t count, uint64_t offset, bool fua);
 int connection_change_ends (struct connection *c, struct change *change, int r);
 
 /* Count a request of "bytes" bytes that returned "r", which is passed on. */

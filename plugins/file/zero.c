@@ -167,7 +167,7 @@ is_written (const struct connection *c, const struct evictor_change *z)
   if (errors_now (&d->errors))
     return false;
   if (!d->pages.by_range)
-    return errors_sync_fua (&d->errors, c->file.fd, 0) == 0;
+    return errors_sync_fua (&d->errors, c->file.fd, 0, 0, 0) == 0;
   errors_call_begins (&d->errors, &call);
   err = pagecache_wait (&d->pages, d->fd, z->offset, z->length);
   err = err ? err : pagecache_error (d->fd);
@@ -317,7 +317,7 @@ change (struct connection *c, uint32_t count, uint64_t offset, uint32_t flags,
   struct change change;
   int r;
 
-  connection_change_begins (c, &change, flags & NBDKIT_FLAG_FUA);
+  connection_change_begins (c, &change, count, offset, flags & NBDKIT_FLAG_FUA);
   r = carry_out (c, &rq);
   atomic_fetch_add (&c->disk->zeroed, 1);
   return connection_change_ends (c, &change, r);

@@ -261,6 +261,7 @@ request_ends (uint64_t began)
 /* A request that changes the disk, and what it has written so far. */
 struct change {
   errors_mark begun;
+  uint64_t offset, length;
   bool fua;
   unsigned nr;
   struct part {
@@ -270,8 +271,11 @@ struct change {
 };
 
 static void
-change_begins (struct connection *c, struct change *change, bool fua)
+change_begins (struct connection *c, struct change *change, uint64_t offset,
+               uint64_t length, bool fua)
 {
+  change->offset = offset;
+  change->length = length;
   change->begun = errors_change_begins (&c->disk->errors);
   change->fua = fua;
   change->nr = 0;
@@ -292,7 +296,8 @@ change_ends (struct connection *c, struct change *change, int err)
   unsigned i;
 
   if (change->fua && err == 0)
-    err = errors_sync_fua (&c->disk->errors, c->fd, change->begun);
+    err = errors_sync_fua (&c->disk->errors, c->fd, change->offset,
+                           change->length, change->begun);
   ended = ++event;
   errors_change_ends (&c->disk->errors, &c->errors, change->begun);
   if (err)
@@ -338,7 +343,7 @@ write_chunk (struct connection *c, struct change *change, uint64_t offset,
   }
   sim_yield ();
   if (!recorded && err == 0)
-    err = errors_sync_fua (&c->disk->errors, c->fd, begun);
+    err = errors_sync_fua (&c->disk->errors, c->fd, offset, length, begun);
   for (i = 0; err && i < change->nr; i++) /* the client gets the error */
     promise_refused (change->part[i].version);
   if (!recorded)
@@ -371,7 +376,7 @@ connection_write (struct connection *c, uint64_t offset, uint64_t length,
   struct change change;
   int err;
 
-  change_begins (c, &change, fua);
+  change_begins (c, &change, offset, length, fua);
   c->file->changing += length + 2 * PAGE;
   err = write_all (c, &change, offset, length);
   c->file->changing -= length + 2 * PAGE;
@@ -420,7 +425,7 @@ is_written (struct connection *c, const struct evictor_change *z)
   if (errors_now (&d->errors))
     return false;
   if (!d->pages.by_range)
-    return errors_sync_fua (&c->disk->errors, c->fd, 0) == 0;
+    return errors_sync_fua (&c->disk->errors, c->fd, 0, 0, 0) == 0;
   errors_call_begins (&d->errors, &call);
   err = pagecache_wait (&d->pages, d->fd, z->offset, z->length);
   err = err ? err : pagecache_error (d->fd);
@@ -475,7 +480,7 @@ connection_zero (struct connection *c, uint64_t offset, uint64_t length,
   struct change change;
   int err = 0;
 
-  change_begins (c, &change, fua);
+  change_begins (c, &change, offset, length, fua);
   c->file->changing += length + 2 * PAGE;
   if (from >= to || !punch (c, &change, from, to - from, &err))
     err = write_all (c, &change, offset, length);

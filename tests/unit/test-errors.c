@@ -99,7 +99,7 @@ flush_late (struct errors_client *c, int old, int err)
 static int
 fua (void)
 {
-  return errors_sync_fua (&e, OWN_FD, errors_now (&e));
+  return errors_sync_fua (&e, OWN_FD, 0, 4096, errors_now (&e));
 }
 
 static void

@@ -148,47 +148,60 @@ matters (const struct errors *e, int err)
   return err != EINVAL || errors_changed (e);
 }
 
+/* Start the writeback of a range while another sync is in progress. */
+static void
+start_unlocks (struct errors *e, uint64_t offset, uint64_t length)
+{
+  struct errors_call call;
+  int err;
+
+  call_begins_locked (e, &call);
+  lock_release (&e->lock);
+  err = pagecache_start (e->fd, offset, length);
+  lock_take (&e->lock);
+  call_ends_locked (e, &call, pagecache_did_nothing (err) ? 0 : err);
+}
+
 /* Sync the disk's description, by the next sync that begins; one is in progress
- * at a time, and the first that waits for the next one starts its writeback
- * meanwhile.  Returns the number of the last call that began before that sync
- * ended: one of those may have used up a report.
+ * at a time.  A request that waits starts the writeback of its own range, if it
+ * has one.  If the mark is later than "most", which fails the request in any
+ * case, it need not be synced.  Returns the number of a call: any that began
+ * later began after the end of that sync, and used up no report of its data.
  */
 static uint64_t
-sync_shared_unlocks (struct errors *e)
+sync_shared_unlocks (struct errors *e, uint64_t offset, uint64_t length,
+                     errors_mark most)
 {
   const uint64_t mine = e->nr_syncs + 1;
   struct errors_call call;
-  uint64_t last;
   int err;
 
   lock_assert (&e->lock);
-  if (e->syncing && !e->awaited && e->has_range) {
-    e->awaited = true;
-    call_begins_locked (e, &call);
-    lock_release (&e->lock);
-    err = pagecache_start (e->fd, 0, 0);
-    lock_take (&e->lock);
-    call_ends_locked (e, &call, pagecache_did_nothing (err) ? 0 : err);
-  }
+  if (e->syncing && e->has_range && length > 0)
+    start_unlocks (e, offset, length);
   while (e->syncing && e->nr_syncs <= mine)
     lock_wait (&e->lock, &e->synced[mine % 2]);
   if (e->nr_syncs >= mine)
     return e->synced_calls;
+  if (e->mark > most) {
+    cond_broadcast (&e->synced[mine % 2]); /* another one syncs */
+    return e->synced_calls;
+  }
   e->nr_syncs = mine;
   e->syncing = true;
-  e->awaited = false;
   call_begins_locked (e, &call);
   lock_release (&e->lock);
   err = kernel_sync (e->fd);
   lock_take (&e->lock);
   call_ends_locked (e, &call, matters (e, err) ? err : 0);
   e->syncing = false;
-  e->synced_calls = last = e->nr_calls;
+  e->synced_calls = e->nr_calls;
   lock_release (&e->lock);
-  cond_signal (&e->synced[(mine + 1) % 2]); /* the one that syncs next */
+  /* One of those that wait for the next sync begins it. */
+  cond_broadcast (&e->synced[(mine + 1) % 2]);
   cond_broadcast (&e->synced[mine % 2]);
   lock_take (&e->lock);
-  return last;
+  return e->synced_calls;
 }
 
 /* ---- a connection ---- */
@@ -271,7 +284,7 @@ errors_flush (struct errors *e, struct errors_client *c, int fd)
   if (e->per_handle)
     last = sync_own_unlocks (e, fd, reported);
   else
-    last = sync_shared_unlocks (e);
+    last = sync_shared_unlocks (e, 0, 0, UINT64_MAX);
   if (e->mark <= reported && !suspect)
     wait_for_calls_unlocks (e, last);
   if (e->mark > reported || suspect) {
@@ -287,7 +300,8 @@ errors_flush (struct errors *e, struct errors_client *c, int fd)
 }
 
 int
-errors_sync_fua (struct errors *e, int fd, errors_mark begun)
+errors_sync_fua (struct errors *e, int fd, uint64_t offset, uint64_t length,
+                 errors_mark begun)
 {
   errors_mark now;
   uint64_t last;
@@ -295,7 +309,8 @@ errors_sync_fua (struct errors *e, int fd, errors_mark begun)
   if (e->per_handle)
     errors_sync (e, fd);
   lock_take (&e->lock);
-  last = e->per_handle ? e->nr_calls : sync_shared_unlocks (e);
+  last = e->per_handle ? e->nr_calls
+                       : sync_shared_unlocks (e, offset, length, begun);
   if (e->mark == begun)
     wait_for_calls_unlocks (e, last);
   now = e->mark;

@@ -3,12 +3,12 @@
  *
  * The kernel reports a failed writeback once on each open file description
  * (errseq_t, Linux 4.13).  A failed cache flush of the device, and ext4's error
- * of starting writeback, it reports to one caller only.  So the evictor and all
- * flushes of a disk use one description, and each call that may use up a report
- * is recorded while it is in progress.  A call that fails makes the mark of the
- * disk greater.  A flush fails if the mark is newer than the one that its
- * connection has reported.  Before it succeeds, it waits until the calls that
- * were in progress have recorded their result.
+ * of starting writeback, it reports to one caller only.  So the evictor,
+ * flushes and requests with FUA use one description of a disk, and each call
+ * that may use up a report is recorded while it is in progress.  A call that
+ * fails makes the mark of the disk greater.  A flush fails if the mark is newer
+ * than the one that its connection has reported.  Before it succeeds, it waits
+ * until the calls that began before its sync ended have recorded their result.
  *
  * Flushes and requests with FUA sync the disk one at a time, as databases
  * commit: each sync serves all requests that asked for one before it began.  So
@@ -57,7 +57,6 @@ struct errors {
   struct cond call_ended;
   uint64_t nr_syncs;     /* of the description, for requests, that have begun */
   bool syncing;          /* the last one is in progress */
-  bool awaited;          /* the next one, by a request */
   uint64_t synced_calls; /* nr_calls when the last one ended */
   struct cond synced[2]; /* a sync with an even, odd number has ended, or that
                           * before it */
@@ -134,10 +133,11 @@ void errors_change_ends (struct errors *e, struct errors_client *c,
  */
 int errors_flush (struct errors *e, struct errors_client *c, int fd);
 
-/* Make a change of a connection, whose own descriptor is "fd", durable.
- * Returns 0, or the errno value of the latest error that was recorded since
- * "begun".  Blocks on the disk.
+/* Make a change of [offset, offset+length) of a connection, whose own
+ * descriptor is "fd", durable.  Returns 0, or the errno value of the latest
+ * error that was recorded since "begun".  Blocks on the disk.
  */
-int errors_sync_fua (struct errors *e, int fd, errors_mark begun);
+int errors_sync_fua (struct errors *e, int fd, uint64_t offset, uint64_t length,
+                     errors_mark begun);
 
 #endif /* FILE_ERRORS_H */

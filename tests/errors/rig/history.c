@@ -4,8 +4,10 @@
  *
  *   history plan SEED                 what it needs, see plan.h
  *   history make FILE SEED [CONTROL]  the file to be served
- *   history run FILE SEED CONTROL LOG URI
- *                                     FILE: the real one, on overlayfs
+ *   history run FILE SEED CONTROL LOG URI PLUGIN
+ *                                     FILE: the real one, on overlayfs; PLUGIN
+ *                                     "ours": excuses no success that a failure
+ *                                     of another request may explain
  *   history sync FILE LOG CONTROL     another program's fsync
  *   history check FILE LOG CONTROL    how much of it was lost
  *
@@ -222,9 +224,9 @@ play (struct rig *rig)
   }
 }
 
-/* FILE SEED CONTROL|RECORD LOG URI */
+/* FILE SEED CONTROL|RECORD LOG URI together|alone|ours|... */
 static void
-run (char *const argv[], bool records, bool alone)
+run (char *const argv[], bool records)
 {
   static struct control refuses_nothing = { .refuse = REFUSE_NOTHING };
   static struct rig rig = { .control = &refuses_nothing };
@@ -239,7 +241,8 @@ run (char *const argv[], bool records, bool alone)
   rig.trace = getenv ("FAULTS_TRACE") != NULL;
   rig.request_sizes = records ? 6 : MAX_REQUEST_SIZES; /* 6: to 128K */
   rig.records = records;
-  rig.syncs_alone = alone;
+  rig.syncs_alone = strcmp (argv[5], "alone") == 0;
+  rig.keeps_all = strcmp (argv[5], "ours") == 0;
   rig.uri = argv[4];
   if (records) {
     record = open (argv[2], O_RDONLY | O_CLOEXEC);
@@ -277,10 +280,10 @@ is (const char *what, int argc, char *argv[], int arguments)
 int
 main (int argc, char *argv[])
 {
-  if (is ("run", argc, argv, 5))
-    run (argv + 2, false, false);
+  if (is ("run", argc, argv, 6))
+    run (argv + 2, false);
   else if (is ("record", argc, argv, 6))
-    run (argv + 2, true, strcmp (argv[7], "alone") == 0);
+    run (argv + 2, true);
   else if (is ("plan", argc, argv, 1))
     printf ("flushes=%d\n",
             plan_of_seed (strtoull (argv[2], NULL, 10), true).flushes);

@@ -157,7 +157,7 @@ hold (struct rig *rig, int c, const struct request *rq)
   struct held *held = &conn->held[conn->nr_held];
   int o;
 
-  if (rig->records) {
+  if (rig->records || rig->keeps_all) {
     promise (rig, c, rq);
     return;
   }
