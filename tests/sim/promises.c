@@ -127,10 +127,18 @@ promise_failed (const struct file *f)
   has_failed[f->nr] = true;
 }
 
+/* Whether a version may be of a disk that was renamed while it was parked. */
+static bool
+is_of_renamed (const struct file *f, uint32_t version)
+{
+  return P.renamed_one_in && writes[version].life != f->life;
+}
+
 /* "If no request failed for an error, fsync of another program fails after the
  * server has ended, however much was lost."  Exceptions: errors that only one
- * caller gets, pages that the kernel has taken, and what another process has
- * seen.
+ * caller gets, pages that the kernel has taken, what another process has seen,
+ * and pages of a disk that was renamed while it was parked, for which the next
+ * life gets the report.
  */
 void
 promise_server_ended (struct file *f)
@@ -145,7 +153,8 @@ promise_server_ended (struct file *f)
     return;
   for (p = 0; (p = bits_next (&f->changed, p, P.pages)) < P.pages; p++)
     for (h = 0; h < 2; h++)
-      if (f->page[p].durable[h] < f->page[p].promised[h])
+      if (f->page[p].durable[h] < f->page[p].promised[h] &&
+          !is_of_renamed (f, f->page[p].promised[h]))
         fault ("another program's fsync succeeds, and version %u of page %u is "
                "lost, which connection %u wrote",
                f->page[p].promised[h], p,
@@ -289,8 +298,7 @@ may_be_gone (const struct file *f, const struct page *page, uint32_t version)
       gave_up[f->nr] || f->told)
     return true;
   for (i = 0; i < page->nr_losses; i++)
-    if (page->loss[i].at < life_begins[f->nr] ||
-        (P.renamed_one_in && writes[version].life != f->life))
+    if (page->loss[i].at < life_begins[f->nr] || is_of_renamed (f, version))
       return true;
   return false;
 }
