@@ -7,7 +7,7 @@
  *   history run FILE SEED CONTROL LOG URI PLUGIN
  *                                     FILE: the real one, on overlayfs; PLUGIN
  *                                     "ours": excuses no success that a failure
- *                                     of another request may explain
+ *                                     of another connection may explain
  *   history sync FILE LOG CONTROL     another program's fsync
  *   history check FILE LOG CONTROL    how much of it was lost
  *
@@ -242,7 +242,7 @@ run (char *const argv[], bool records)
   rig.request_sizes = records ? 6 : MAX_REQUEST_SIZES; /* 6: to 128K */
   rig.records = records;
   rig.syncs_alone = strcmp (argv[5], "alone") == 0;
-  rig.keeps_all = strcmp (argv[5], "ours") == 0;
+  rig.shares_syncs = strcmp (argv[5], "ours") == 0;
   rig.uri = argv[4];
   if (records) {
     record = open (argv[2], O_RDONLY | O_CLOEXEC);

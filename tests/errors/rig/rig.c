@@ -157,7 +157,7 @@ hold (struct rig *rig, int c, const struct request *rq)
   struct held *held = &conn->held[conn->nr_held];
   int o;
 
-  if (rig->records || rig->keeps_all) {
+  if (rig->records) {
     promise (rig, c, rq);
     return;
   }
@@ -165,7 +165,7 @@ hold (struct rig *rig, int c, const struct request *rq)
   memset (held, 0, sizeof *held);
   held->request = *rq;
   for (o = 0; o < rig->nr_connections; o++) {
-    if (o == c || rig->plan.flushes)
+    if (o == c || (rig->plan.flushes && !rig->shares_syncs))
       held->others[o] = syncs_in_flight (rig, o);
   }
 }

@@ -64,8 +64,9 @@ struct rig {
   uint64_t rng;      /* all that is random follows from it */
   bool trace;        /* print what happens */
   bool records;      /* the disk records, for crash points: no request fails */
-  bool keeps_all;    /* a flush or FUA request that succeeds keeps its promise,
-                      * whatever others report: the server is ours */
+  bool shares_syncs; /* a flush or FUA request that succeeds keeps its promise,
+                      * whatever those of other connections report: the server
+                      * is ours */
   int request_sizes; /* up to MAX_REQUEST_SIZES: how many of them occur */
   bool syncs_alone;  /* no flush or FUA request overlaps another, or a zero
                       * or trim */
