@@ -38,10 +38,11 @@ struct request {
 #define MAX_HELD 256
 
 /* A flush or FUA request that succeeded while other syncs of its connection
- * were in flight; one of these may report an error.  With a disk that loses its
- * cache, also those of other connections: the sync that failed may have been
- * the first for the disk, and its thread the last to run.  Then the next flush
- * fails.
+ * were in flight; one of these may report an error, and the server may have
+ * finished it before it began this one.  With a disk that loses its cache, and
+ * another server than ours, also those of other connections: the sync that
+ * failed may have been the first for the disk, and its thread the last to run.
+ * Then the next flush fails.
  */
 struct held {
   struct request request;           /* a copy */
