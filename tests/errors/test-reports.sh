@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A writeback error is reported to every client that comes after it.  These are
+# A writeback error is reported to every client that comes before the report.  These are
 # a client that returns after the last one left, each connection that opens
 # before the report, and another program's fsync after the server has ended.  A
 # read-only server uses no report up.

@@ -34,7 +34,7 @@
 #include <sys/syscall.h>
 
 #ifndef SYS_cachestat
-#define SYS_cachestat 451 /* the same on every architecture */
+#define SYS_cachestat 451 /* on every architecture except alpha */
 #endif
 
 static volatile sig_atomic_t finished;
