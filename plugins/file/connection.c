@@ -233,7 +233,7 @@ connection_change_ends (struct connection *c, struct change *change, int r)
       r = -1;
     }
   }
-  errors_change_ends (&c->disk->errors, &c->errors, change->begun);
+  errors_change_ends (&c->disk->errors, change->begun);
   if (change->fua && c->disk->evictor)
     evictor_flushed (c->disk->evictor);
   errno = err;

@@ -190,26 +190,19 @@ promise_flush_begins (struct promised_flush *fl, struct file *f,
   }
 }
 
-/* Whether an earlier flush has failed for a loss: of the connection that wrote
- * the data, after the write; or of this connection after the loss; or, if it
- * was opened later, of any.
+/* Whether an earlier flush that covered the data has failed for its loss: of
+ * this connection; or, if it was opened later, of any.
  */
 static bool
-was_reported (const struct promised_flush *fl, const struct write *w,
-              uint64_t written, uint64_t lost)
+was_reported (const struct promised_flush *fl, uint64_t written, uint64_t lost)
 {
   unsigned i;
 
   for (i = 0; i < nr_failed_flushes; i++) {
     const struct failed_flush *ff = &failed_flushes[i];
-    const bool own = ff->connection == fl->connection;
 
-    if (ff->file != fl->file)
-      continue;
-    if (w->connection == fl->connection
-          ? own && ff->begun > written
-          : ff->ended > lost &&
-              (own || (fl->opened > lost && ff->begun < fl->opened)))
+    if (ff->file == fl->file && ff->begun > written && ff->ended > lost &&
+        (ff->connection == fl->connection || ff->ended < fl->opened))
       return true;
   }
   return false;
@@ -244,7 +237,7 @@ check_half (const struct promised_flush *fl, const struct covered *c,
     return;
   if (lost < fl->file->told && fl->opened > lost)
     return;
-  if (!was_reported (fl, &writes[version], c->at[h], lost))
+  if (!was_reported (fl, c->at[h], lost))
     fault (
       "a flush of connection %u succeeds, and version %u of page %u, which "
       "connection %u wrote, is lost",

@@ -299,7 +299,7 @@ change_ends (struct connection *c, struct change *change, int err)
     err = errors_sync_fua (&c->disk->errors, c->fd, change->offset,
                            change->length, change->begun);
   ended = ++event;
-  errors_change_ends (&c->disk->errors, &c->errors, change->begun);
+  errors_change_ends (&c->disk->errors, change->begun);
   if (err)
     promise_failed (c->file);
   for (i = 0; i < change->nr; i++) {

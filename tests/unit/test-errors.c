@@ -119,7 +119,7 @@ fail_once (struct errors_client *c, int err)
 static void
 change_ends (void)
 {
-  errors_change_ends (&e, &a, begun);
+  errors_change_ends (&e, begun);
 }
 
 /* ---- tests ---- */
@@ -172,6 +172,28 @@ a_change_beside_an_error_fails_one_more (void **state)
   evictor_fails (EIO);
   change_ends (); /* before the flush */
   fail_once (&a, EIO);
+  assert_int_equal (errors_unreported (&e), 0);
+
+  begin (false); /* a flush that did not cover it was all that failed */
+  assert_int_equal (flush (&a, EIO), EIO);
+  change_ends ();
+  assert_int_equal (errors_unreported (&e), EIO);
+  errors_client_init (&e, &b); /* a later connection */
+  fail_once (&b, EIO);
+  assert_int_equal (errors_unreported (&e), 0);
+  errors_client_init (&e, &b);
+  assert_int_equal (flush (&b, 0), 0);
+}
+
+/* Where handles are synced, a client that may not write syncs the disk's own.
+ */
+static void
+a_flush_of_the_own_description_uses_up_its_report (void **state)
+{
+  begin (true);
+  old_error[SHARED_FD] = EIO;
+  assert_int_equal (errors_flush (&e, &a, SHARED_FD), EIO);
+  assert_int_equal (errors_of_pages (&e), errors_now (&e));
 }
 
 /* The kernel reports one error to the disk's description and to each
@@ -219,6 +241,7 @@ main (void)
     cmocka_unit_test (each_error_fails_one_flush_of_each),
     cmocka_unit_test (a_change_beside_an_error_fails_one_more),
     cmocka_unit_test (an_error_of_all_handles_fails_one_flush_of_each),
+    cmocka_unit_test (a_flush_of_the_own_description_uses_up_its_report),
     cmocka_unit_test (an_unchanged_disk_needs_no_fsync),
   };
 

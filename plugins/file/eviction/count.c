@@ -49,9 +49,11 @@ count_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
                     uint64_t ahead)
 {
   const uint64_t cell = cell_size (&ev->map);
-  const uint64_t end = (offset + length + ahead + cell - 1) / cell * cell;
+  uint64_t end = (offset + length + ahead + cell - 1) / cell * cell;
 
   lock_assert (&ev->lock);
+  if (end > INT64_MAX) /* no call takes an offset of 2^63 */
+    end = (uint64_t) INT64_MAX + 1;
   if (offset < ev->touched.low)
     ev->touched.low = offset / cell * cell;
   if (end > ev->touched.high)

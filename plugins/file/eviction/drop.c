@@ -237,7 +237,7 @@ drop_written_unlocks (struct evictor *ev, unsigned nr)
 
 /* ---- reads ---- */
 
-/* Read cells that may stay: as many bytes as windows may hold, and two for each
+/* Read cells that may stay: half of the share's, two more, and two for each
  * reader, which is in one and may be ahead in the next.
  */
 static uint64_t

@@ -68,7 +68,8 @@ errors_unreported (struct errors *e)
   int err;
 
   lock_take (&e->lock);
-  err = e->mark > e->reported ? e->mark & ERRNO_MASK : 0;
+  err = e->mark > e->reported || e->suspect > e->covered ? e->mark & ERRNO_MASK
+                                                         : 0;
   lock_release (&e->lock);
   return err;
 }
@@ -210,7 +211,7 @@ void
 errors_client_init (struct errors *e, struct errors_client *c)
 {
   lock_take (&e->lock);
-  *c = (struct errors_client){ .reported = e->reported };
+  *c = (struct errors_client){ e->reported, e->covered };
   lock_release (&e->lock);
 }
 
@@ -218,16 +219,15 @@ errors_client_init (struct errors *e, struct errors_client *c)
  * flush that records the error sees that a change has ended.
  */
 void
-errors_change_ends (struct errors *e, struct errors_client *c,
-                    errors_mark begun)
+errors_change_ends (struct errors *e, errors_mark begun)
 {
-  const uint64_t nr = atomic_fetch_add (&c->ended, 1) + 1;
+  const uint64_t nr = atomic_fetch_add (&e->ended, 1) + 1;
 
   if (errors_now (e) == begun)
     return;
   lock_take (&e->lock);
-  if (c->suspect < nr)
-    c->suspect = nr;
+  if (e->suspect < nr)
+    e->suspect = nr;
   lock_release (&e->lock);
 }
 
@@ -247,7 +247,7 @@ sync_own_unlocks (struct errors *e, int fd, errors_mark reported)
   call_begins_locked (e, &call);
   lock_release (&e->lock);
   if (e->has_range && (old = pagecache_error (fd))) {
-    used = pagecache_error (e->fd);
+    used = fd == e->fd || pagecache_error (e->fd);
     if (!used && errors_now (e) > reported)
       old = 0;
   }
@@ -255,7 +255,7 @@ sync_own_unlocks (struct errors *e, int fd, errors_mark reported)
   if (!matters (e, err))
     err = 0;
   if (err && e->has_range) /* it is going to be recorded */
-    used |= pagecache_error (e->fd) != 0;
+    used |= fd == e->fd || pagecache_error (e->fd);
   lock_take (&e->lock);
   call_ends_locked (e, &call, err ? err : old);
   if (used)
@@ -266,12 +266,13 @@ sync_own_unlocks (struct errors *e, int fd, errors_mark reported)
 /* Several flushes of a connection may be in progress.  All cover the changes
  * that ended before they began, so each compares with what was known when it
  * began, and all fail for an error.  An error that was recorded since then may
- * be of a change that ended during the flush, which did not cover it.
+ * be of a change that ended during the flush, which did not cover it, on
+ * whatever connection.
  */
 int
 errors_flush (struct errors *e, struct errors_client *c, int fd)
 {
-  const uint64_t ended = atomic_load (&c->ended);
+  const uint64_t ended = atomic_load (&e->ended);
   errors_mark begun, reported;
   uint64_t last;
   bool suspect;
@@ -280,7 +281,7 @@ errors_flush (struct errors *e, struct errors_client *c, int fd)
   lock_take (&e->lock);
   begun = e->mark;
   reported = c->reported;
-  suspect = c->suspect > c->covered;
+  suspect = e->suspect > c->covered;
   if (e->per_handle)
     last = sync_own_unlocks (e, fd, reported);
   else
@@ -292,8 +293,10 @@ errors_flush (struct errors *e, struct errors_client *c, int fd)
     e->reported = c->reported = e->mark;
     if (c->covered < ended)
       c->covered = ended;
+    if (e->covered < ended)
+      e->covered = ended;
     if (e->mark != begun)
-      c->suspect = atomic_load (&c->ended);
+      e->suspect = atomic_load (&e->ended);
   }
   lock_release (&e->lock);
   return err;

@@ -10,6 +10,10 @@
  * than the one that its connection has reported.  Before it succeeds, it waits
  * until the calls that began before its sync ended have recorded their result.
  *
+ * A successful flush promises the changes of all connections.  So a change is
+ * suspect if an error was recorded while it was in progress, and fails a flush
+ * of every connection none of whose flushes that failed covered it.
+ *
  * Flushes and requests with FUA sync the disk one at a time, as databases
  * commit: each sync serves all requests that asked for one before it began.  So
  * they need not wait for each other's reports, and the disk flushes its cache
@@ -46,12 +50,17 @@ struct errors {
                         * file system syncs each open handle; constant */
   bool has_range;      /* see pagecache_has_range; constant */
   atomic_bool changed; /* a request has changed the disk */
-  struct lock lock;    /* guards all below, except reads of the mark */
+  struct lock lock;    /* guards all below, except reads of the mark and
+                        * the count of changes */
   _Atomic errors_mark mark;     /* of the latest error, 0 = none */
   _Atomic errors_mark of_pages; /* of the latest error that a flush found on
                                  * the description of the disk, where flushes
                                  * sync others */
   errors_mark reported;         /* the latest that failed a flush */
+  _Atomic uint64_t ended;       /* changes that have ended, which number them */
+  uint64_t suspect; /* the latest change that may have failed with an
+                     * error that a flush has reported before */
+  uint64_t covered; /* the greatest of the clients' */
   TAILQ_HEAD (, errors_call) calls;
   uint64_t nr_calls; /* that have begun */
   struct cond call_ended;
@@ -62,16 +71,11 @@ struct errors {
                           * before it */
 };
 
-/* What a connection knows, guarded by the lock of errors.  Its changes are
- * numbered 1, 2, ... as they end.
- */
+/* What a connection knows, guarded by the lock of errors. */
 struct errors_client {
   errors_mark reported; /* its flushes have failed for errors up to this one */
-  _Atomic uint64_t ended; /* changes that have ended */
-  uint64_t suspect;       /* the latest change that may have failed with an
-                           * error that a flush has reported before */
-  uint64_t covered;       /* changes that ended before the latest flush that
-                           * failed: if "suspect" is later, one more fails */
+  uint64_t covered;     /* changes that ended before a flush of it that failed
+                         * began: if "suspect" is later, one more fails */
 };
 
 /* Begin without errors.  "fd" belongs to the caller, and outlives the record.
@@ -89,7 +93,7 @@ errors_mark errors_now (const struct errors *e);
 errors_mark errors_of_pages (const struct errors *e);
 
 /* Return the errno value of the latest error if no flush has failed for it, or
- * 0.
+ * none that covered a change beside it, or 0.
  */
 int errors_unreported (struct errors *e);
 
@@ -109,7 +113,7 @@ int errors_sync (struct errors *e, int fd);
 
 /* ---- a connection ---- */
 
-/* Its first flush fails if no flush has failed for the latest error. */
+/* Its first flush fails if errors_unreported says so. */
 void errors_client_init (struct errors *e, struct errors_client *c);
 
 /* A request is going to change the disk.  Returns the mark from before. */
@@ -120,11 +124,10 @@ bool errors_changed (const struct errors *e);
 
 /* Call this after each request that changes the disk, before it is
  * acknowledged.  "begun" is the mark from before the change.  An error that was
- * recorded in between may be of this change, also if it has been reported to
- * the connection by a flush that did not cover the change.
+ * recorded in between may be of this change, also if it has been reported by
+ * flushes that did not cover the change.
  */
-void errors_change_ends (struct errors *e, struct errors_client *c,
-                         errors_mark begun);
+void errors_change_ends (struct errors *e, errors_mark begun);
 
 /* Flush a connection, whose own descriptor is "fd".  If no request has changed
  * the disk, it does not matter that a file has no fsync, as on squashfs
