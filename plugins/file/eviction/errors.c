@@ -65,11 +65,11 @@ errors_of_pages (const struct errors *e)
 int
 errors_unreported (struct errors *e)
 {
-  int err;
+  int err = 0;
 
   lock_take (&e->lock);
-  err = e->mark > e->reported || e->suspect > e->covered ? e->mark & ERRNO_MASK
-                                                         : 0;
+  if (e->mark > e->any.reported || e->suspect > e->any.covered)
+    err = e->mark & ERRNO_MASK;
   lock_release (&e->lock);
   return err;
 }
@@ -96,8 +96,10 @@ static void
 call_ends_locked (struct errors *e, struct errors_call *call, int err)
 {
   lock_assert (&e->lock);
-  if (err)
+  if (err) {
     e->mark = ((e->mark >> ERRNO_BITS) + 1) << ERRNO_BITS | err;
+    e->suspect = atomic_load (&e->ended); /* in this order */
+  }
   if (TAILQ_FIRST (&e->calls) == call)
     cond_broadcast (&e->call_ended);
   TAILQ_REMOVE (&e->calls, call, next);
@@ -211,12 +213,12 @@ void
 errors_client_init (struct errors *e, struct errors_client *c)
 {
   lock_take (&e->lock);
-  *c = (struct errors_client){ e->reported, e->covered };
+  *c = e->any;
   lock_release (&e->lock);
 }
 
 /* The order matters: either this function sees the mark of an error, or the
- * flush that records the error sees that a change has ended.
+ * call that records the error sees that a change has ended.
  */
 void
 errors_change_ends (struct errors *e, errors_mark begun)
@@ -263,23 +265,30 @@ sync_own_unlocks (struct errors *e, int fd, errors_mark reported)
   return e->nr_calls;
 }
 
+/* A flush fails, which covers the changes up to "ended". */
+static void
+fails_locked (struct errors *e, struct errors_client *c, uint64_t ended)
+{
+  lock_assert (&e->lock);
+  if (c->reported != e->mark || c->covered < ended)
+    *c = (struct errors_client){ e->mark, ended };
+}
+
 /* Several flushes of a connection may be in progress.  All cover the changes
  * that ended before they began, so each compares with what was known when it
- * began, and all fail for an error.  An error that was recorded since then may
- * be of a change that ended during the flush, which did not cover it, on
- * whatever connection.
+ * began, and all fail for an error.  A change that has ended since then, and
+ * may have failed with that error, is suspect.
  */
 int
 errors_flush (struct errors *e, struct errors_client *c, int fd)
 {
   const uint64_t ended = atomic_load (&e->ended);
-  errors_mark begun, reported;
+  errors_mark reported;
   uint64_t last;
   bool suspect;
   int err = 0;
 
   lock_take (&e->lock);
-  begun = e->mark;
   reported = c->reported;
   suspect = e->suspect > c->covered;
   if (e->per_handle)
@@ -290,13 +299,8 @@ errors_flush (struct errors *e, struct errors_client *c, int fd)
     wait_for_calls_unlocks (e, last);
   if (e->mark > reported || suspect) {
     err = e->mark & ERRNO_MASK;
-    e->reported = c->reported = e->mark;
-    if (c->covered < ended)
-      c->covered = ended;
-    if (e->covered < ended)
-      e->covered = ended;
-    if (e->mark != begun)
-      e->suspect = atomic_load (&e->ended);
+    fails_locked (e, c, ended);
+    fails_locked (e, &e->any, ended);
   }
   lock_release (&e->lock);
   return err;

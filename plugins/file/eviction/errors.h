@@ -10,9 +10,9 @@
  * than the one that its connection has reported.  Before it succeeds, it waits
  * until the calls that began before its sync ended have recorded their result.
  *
- * A successful flush promises the changes of all connections.  So a change is
- * suspect if an error was recorded while it was in progress, and fails a flush
- * of every connection none of whose flushes that failed covered it.
+ * A successful flush promises the changes of all connections.  So the changes
+ * that had ended when an error was recorded, or were in progress, are suspect:
+ * each connection's flushes fail until one that failed has covered them.
  *
  * Flushes and requests with FUA sync the disk one at a time, as databases
  * commit: each sync serves all requests that asked for one before it began.  So
@@ -44,6 +44,15 @@ struct errors_call {
   uint64_t number;                /* 1, 2, ... in the same order */
 };
 
+/* What the flushes of a connection, or of any, have reported: guarded by the
+ * lock of errors.
+ */
+struct errors_client {
+  errors_mark reported; /* they have failed for errors up to this one */
+  uint64_t covered;     /* changes that ended before one that failed for this
+                         * error began: if "suspect" is later, one more fails */
+};
+
 struct errors {
   int fd;              /* the description of all calls; constant */
   bool per_handle;     /* a flush syncs the connection's own description: the
@@ -56,11 +65,10 @@ struct errors {
   _Atomic errors_mark of_pages; /* of the latest error that a flush found on
                                  * the description of the disk, where flushes
                                  * sync others */
-  errors_mark reported;         /* the latest that failed a flush */
   _Atomic uint64_t ended;       /* changes that have ended, which number them */
-  uint64_t suspect; /* the latest change that may have failed with an
-                     * error that a flush has reported before */
-  uint64_t covered; /* the greatest of the clients' */
+  uint64_t suspect; /* the latest change that may have failed with the latest
+                     * error */
+  struct errors_client any; /* of all connections */
   TAILQ_HEAD (, errors_call) calls;
   uint64_t nr_calls; /* that have begun */
   struct cond call_ended;
@@ -69,13 +77,6 @@ struct errors {
   uint64_t synced_calls; /* nr_calls when the last one ended */
   struct cond synced[2]; /* a sync with an even, odd number has ended, or that
                           * before it */
-};
-
-/* What a connection knows, guarded by the lock of errors. */
-struct errors_client {
-  errors_mark reported; /* its flushes have failed for errors up to this one */
-  uint64_t covered;     /* changes that ended before a flush of it that failed
-                         * began: if "suspect" is later, one more fails */
 };
 
 /* Begin without errors.  "fd" belongs to the caller, and outlives the record.
@@ -87,8 +88,8 @@ void errors_free (struct errors *e);
 errors_mark errors_now (const struct errors *e);
 
 /* Return the mark of the latest error of pages for which the disk's description
- * has no report any more because a flush has used it up; 0 where flushes sync
- * that description.  Settle first.
+ * has no report any more because a flush has used it up.  It is noted only
+ * where flushes sync each handle.  Settle first.
  */
 errors_mark errors_of_pages (const struct errors *e);
 
