@@ -56,11 +56,10 @@ throttle_credit (const struct throttle *t)
 
 /* The bytes that may be copied into the page cache at once: a file system lets
  * one thread at a time change a file, so more writers only compete for the CPUs
- * and for its lock.  A small write counts as 8 KiB, so 16 small writers have a
- * slot: putting a writer to sleep costs about as much as its write.
+ * and for its lock.  But to put a small writer to sleep costs about as much as
+ * its write, and 32 writers of 4K have a slot.
  */
 #define MOST_AT_ONCE (128 * 1024)
-#define LEAST_BYTES (8 * 1024)
 
 /* Two large writers have a slot: one copies while the other one returns. */
 #define LEAST_WRITERS 2
@@ -97,22 +96,15 @@ has_credit (const struct throttle *t, uint64_t bytes)
          (t->used == 0 || t->used + bytes <= throttle_credit (t));
 }
 
-/* Return the bytes of a writer's slot. */
-static uint64_t
-slot (uint64_t bytes)
-{
-  return bytes > LEAST_BYTES ? bytes : LEAST_BYTES;
-}
-
 static bool
 take (struct throttle *t, uint64_t bytes)
 {
-  const bool fits = t->writing + slot (bytes) <= MOST_AT_ONCE;
+  const bool fits = t->writing + bytes <= MOST_AT_ONCE;
 
   if ((t->writers >= LEAST_WRITERS && !fits) || !has_credit (t, bytes))
     return false;
   t->writers++;
-  t->writing += slot (bytes);
+  t->writing += bytes;
   t->used += bytes;
   return true;
 }
@@ -188,7 +180,7 @@ void
 throttle_leave (struct throttle *t, uint64_t bytes)
 {
   t->writers--;
-  t->writing -= slot (bytes);
+  t->writing -= bytes;
   grant (t);
 }
 
