@@ -2,7 +2,8 @@
 # The documents have commands that can be pasted, links that lead somewhere, and
 # a complete synopsis.  The commands in README, the documents and the manual
 # pages are in blocks that bash can read.  Every test that a page names exists,
-# the manual's synopsis has every parameter, and tests/README.md is up to date.
+# the manual's synopsis has every parameter, tests/README.md is up to date, and
+# the mutants of docs/testing.md can be made.
 # The script tests/ship/newcomer/run runs the commands.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -23,6 +24,8 @@ python3 "$srcdir/tools/documents.py" "$top" >"$tmp/wrong" || {
 "$srcdir/lib/readme.py" >"$tmp/README.md" || fail 'lib/readme.py: see above'
 diff -u "$srcdir/README.md" "$tmp/README.md" >&2 ||
   fail 'tests/README.md is not up to date: tests/lib/readme.py >tests/README.md'
+
+"$srcdir/sim/mutants" --places || fail 'sim/mutants: see above'
 
 # All pages are in the newcomer's list, and what is not run has its reasons.
 "$srcdir/ship/newcomer/run" --not-run >"$tmp/not-run" || fail 'newcomer/run'
