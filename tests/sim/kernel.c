@@ -102,8 +102,10 @@ check_and_advance (int fd)
     f->wb_err |= SEEN;
     *since = f->wb_err;
     err = f->wb_err & ERRNO;
+    if (is_other_process ())
+      f->seen = ++event;
     if (is_other_process () && f->parked)
-      f->told = ++event;
+      f->told = event;
   }
   f->as_eio = false;
   return err;
@@ -210,7 +212,7 @@ files_reset (void)
     struct bits *const bits[] = { &f->resident, &f->dirty,  &f->writeback,
                                   &f->failed,   &f->mapped, &f->volatile_,
                                   &f->changed,  &f->others, &f->kept,
-                                  &f->spared,   &f->old };
+                                  &f->spared,   &f->old,    &f->taken };
     unsigned k;
 
     for (k = 0; k < sizeof bits / sizeof bits[0]; k++)
@@ -228,7 +230,7 @@ files_reset (void)
     f->disk = NULL;
     f->life = 0;
     f->changing = 0;
-    f->told = 0;
+    f->told = f->seen = 0;
     f->parked = false;
   }
 }
@@ -909,12 +911,15 @@ kernel_find (int fd, uint64_t offset, uint64_t length, unsigned char resident[])
 void
 file_reclaim (struct file *f, uint32_t p, uint32_t end)
 {
-  uint32_t a, b;
+  uint32_t a, b, i;
 
   for (; (p = bits_next (&f->resident, p, end)) < end; p = b) {
     folio_of (f, p, &a, &b);
-    if (may_evict (f, a, b, 0, P.pages))
-      make_absent (f, a, b);
+    if (!may_evict (f, a, b, 0, P.pages))
+      continue;
+    for (i = a; i < b; i++)
+      bit_set (&f->taken, i, bit (&f->taken, i) || bit (&f->failed, i));
+    make_absent (f, a, b);
   }
 }
 

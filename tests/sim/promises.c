@@ -39,6 +39,7 @@ static uint64_t life_begins[MOST_FILES]; /* event */
 static bool gave_up[MOST_FILES];         /* in this life, see promise_gave_up */
 static bool has_failed[MOST_FILES];      /* a request */
 static bool left_out[MOST_FILES];        /* in this life, drops */
+static unsigned renamed[MOST_FILES];     /* the last life that ended so */
 
 /* "Writers wait in arrival order": some of the first ones may have left the
  * queue, and others have joined its end.  If none has left, no other writer has
@@ -63,6 +64,7 @@ promises_reset (void)
   memset (reporting, 0, sizeof reporting);
   memset (life_begins, 0, sizeof life_begins);
   memset (has_failed, 0, sizeof has_failed);
+  memset (renamed, 0, sizeof renamed);
   memset (busy, 0, sizeof busy);
   memset (queue, 0, sizeof queue);
 }
@@ -131,14 +133,28 @@ promise_failed (const struct file *f)
 static bool
 is_of_renamed (const struct file *f, uint32_t version)
 {
-  return P.renamed_one_in && writes[version].life != f->life;
+  const unsigned life = writes[version].life;
+
+  return life <= renamed[f->nr] && life < f->life;
+}
+
+/* The event at which a version was lost, or 0. */
+static uint64_t
+lost_at (const struct page *page, unsigned h, uint32_t version)
+{
+  unsigned i;
+
+  for (i = 0; i < page->nr_losses; i++)
+    if (page->loss[i].version[h] >= version)
+      return page->loss[i].at;
+  return 0;
 }
 
 /* "If no request failed for an error, fsync of another program fails after the
  * server has ended, however much was lost."  Exceptions: errors that only one
- * caller gets, pages that the kernel has taken, what another process has seen,
- * and pages of a disk that was renamed while it was parked, for which the next
- * life gets the report.
+ * caller gets, pages that the kernel has taken, what was lost before another
+ * process got a report, and pages of a disk that was renamed while it was
+ * parked, for which the next life gets the report.
  */
 void
 promise_server_ended (struct file *f)
@@ -149,16 +165,19 @@ promise_server_ended (struct file *f)
 
   kernel_close (fd);
   if (failed || has_failed[f->nr] || P.flush_error_one_in ||
-      P.start_error_one_in || P.reclaim || P.syncer)
+      P.start_error_one_in)
     return;
   for (p = 0; (p = bits_next (&f->changed, p, P.pages)) < P.pages; p++)
-    for (h = 0; h < 2; h++)
-      if (f->page[p].durable[h] < f->page[p].promised[h] &&
-          !is_of_renamed (f, f->page[p].promised[h]))
+    for (h = 0; h < 2; h++) {
+      const struct page *page = &f->page[p];
+      const uint32_t version = page->promised[h];
+
+      if (page->durable[h] < version && !is_of_renamed (f, version) &&
+          !bit (&f->taken, p) && lost_at (page, h, version) >= f->seen)
         fault ("another program's fsync succeeds, and version %u of page %u is "
                "lost, which connection %u wrote",
-               f->page[p].promised[h], p,
-               writes[f->page[p].promised[h]].connection);
+               version, p, writes[version].connection);
+    }
 }
 
 /* ---- flushes ---- */
@@ -218,14 +237,10 @@ check_half (const struct promised_flush *fl, const struct covered *c,
 {
   const struct page *page = &fl->file->page[c->page];
   const uint32_t version = c->version[h];
-  uint64_t lost = 0;
-  unsigned i;
+  const uint64_t lost = lost_at (page, h, version);
 
   if (page->durable[h] >= version)
     return;
-  for (i = 0; i < page->nr_losses && lost == 0; i++)
-    if (page->loss[i].version[h] >= version)
-      lost = page->loss[i].at;
   if (lost == 0)
     fault ("a flush of connection %u succeeds before version %u of page %u is "
            "on the disk",
@@ -283,11 +298,12 @@ promise_read_begins (struct file *f, uint64_t offset, uint64_t length,
  * dirty: the next life does not know these pages.
  */
 static bool
-may_be_gone (const struct file *f, const struct page *page, uint32_t version)
+may_be_gone (const struct file *f, uint32_t p, uint32_t version)
 {
+  const struct page *page = &f->page[p];
   unsigned i;
 
-  if (P.flush_error_one_in || P.start_error_one_in || P.reclaim ||
+  if (P.flush_error_one_in || P.start_error_one_in || bit (&f->taken, p) ||
       gave_up[f->nr] || f->told)
     return true;
   for (i = 0; i < page->nr_losses; i++)
@@ -304,8 +320,7 @@ promise_read_ends (struct file *f, uint64_t offset, uint64_t length,
   uint64_t at;
 
   for (at = offset; at < offset + length; at += HALF, promised++, versions++)
-    if (*versions < *promised &&
-        !may_be_gone (f, &f->page[at / PAGE], *promised))
+    if (*versions < *promised && !may_be_gone (f, at / PAGE, *promised))
       fault ("a read of page %u returns version %u, and version %u was "
              "acknowledged",
              (unsigned) (at / PAGE), *versions, *promised);
@@ -574,6 +589,7 @@ promise_renamed (struct file *f)
 {
   uint32_t p;
 
+  renamed[f->nr] = f->life;
   for (p = 0; p < P.pages; p++)
     bit_set (&f->old, p, bit (&f->old, p) || bit (&f->resident, p));
 }

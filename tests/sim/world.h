@@ -275,10 +275,10 @@ struct file {
    */
   struct bits resident, dirty, writeback, failed, mapped, volatile_, changed;
   /* Pages that another process has brought in, and had brought in before the
-   * server used the file; all that were ever one of these; and pages that an
-   * earlier life of the server has left.
+   * server used the file; all that were ever one of these; pages that an
+   * earlier life of the server has left; and failed ones that the kernel took.
    */
-  struct bits others, kept, spared, old;
+  struct bits others, kept, spared, old, taken;
   uint32_t nr_resident, nr_writeback, most_resident, most_writeback;
   /* The address_space. */
   uint32_t wb_err;
@@ -290,6 +290,7 @@ struct file {
   unsigned life;     /* how often the server has opened the file */
   uint64_t changing; /* bytes of the requests that change it now */
   bool parked;       /* the disk has no description */
+  uint64_t seen;     /* event: another process has got the report of an error */
   uint64_t told; /* event: another process has got the report of an error while
                   * the disk was parked; 0 = none */
 };
