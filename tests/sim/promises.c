@@ -473,11 +473,12 @@ promise_ticked (const struct lock *l, uint64_t since)
 
 /* ---- the bound ---- */
 
-/* "The page cache holds at most 2 x N x SIZE and the requests in flight", while
- * nobody reads and nothing fails.  A request that is longer than the share gets
- * credit, too.  Without memory and threads, requests drop nothing.  After a
- * slow drop that left its pages, for example in a folio that another window
- * shares, drops are left out until the next count.
+/* "The page cache holds at most 2 x N x SIZE and the requests in flight", and
+ * failed data, while nobody reads.  A request that is longer than the share
+ * gets credit, too.  Without memory and threads, requests drop nothing.  After
+ * a slow drop that left its pages, for example in a folio that another window
+ * shares, drops are left out until the next count.  On NFS what is given up
+ * stays until it is committed.
  */
 void
 promise_resident (const struct file *f)
@@ -485,17 +486,19 @@ promise_resident (const struct file *f)
   const uint64_t ring = P.windows * P.window_size;
   const uint64_t limit = P.limit && P.limit / 2 < ring ? P.limit / 2 : ring;
   uint64_t share = limit > LEAST_SHARE ? limit : LEAST_SHARE;
+  uint64_t failed;
 
   if (performance || !only_writes || P.preserve || P.reader || P.writer ||
       P.mapper || P.no_memory_one_in || P.no_thread_one_in ||
-      P.write_error_one_in || P.flush_error_one_in || P.start_error_one_in ||
-      P.start_again_one_in || left_out[f->nr])
+      P.start_error_one_in || P.start_again_one_in || left_out[f->nr] ||
+      (P.fs == NFS && gave_up[f->nr]))
     return;
   if (share < longest)
     share = longest;
-  if (f->nr_resident * PAGE > 2 * share + f->changing)
+  failed = f->disk ? f->disk->evictor->map.failed * PAGE : 0;
+  if (f->nr_resident * PAGE > 2 * share + f->changing + failed)
     fault ("%u pages are resident, and %u may be", f->nr_resident,
-           (unsigned) ((2 * share + f->changing) / PAGE));
+           (unsigned) ((2 * share + f->changing + failed) / PAGE));
 }
 
 /* ---- an idle disk ---- */
