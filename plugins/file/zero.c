@@ -154,11 +154,11 @@ may_have_folio (const struct disk *d, uint64_t at)
          pagecache_count (&d->pages, d->fd, at, unit);
 }
 
-/* Write back the pages of a zero and those beside it.  Returns true if they are
- * on the disk: no error was ever recorded.
+/* Write back the pages of a range.  Returns true if they are on the disk: no
+ * error was ever recorded.
  */
 static bool
-is_written (const struct connection *c, const struct evictor_change *z)
+is_written (const struct connection *c, uint64_t offset, uint64_t length)
 {
   struct disk *d = c->disk;
   struct errors_call call;
@@ -169,7 +169,7 @@ is_written (const struct connection *c, const struct evictor_change *z)
   if (!d->pages.by_range)
     return errors_sync_fua (&d->errors, c->file.fd, 0, 0, 0) == 0;
   errors_call_begins (&d->errors, &call);
-  err = pagecache_wait (&d->pages, d->fd, z->offset, z->length);
+  err = pagecache_wait (&d->pages, d->fd, offset, length);
   err = err ? err : pagecache_error (d->fd);
   errors_call_ends (&d->errors, &call, err);
   errors_settle (&d->errors);
@@ -219,22 +219,27 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
 /* Zero or trim whole pages without writing.  NOT_DONE: no method works here, or
  * it might drop the only copy of data.  FAILED: with nbdkit_error called and
  * errno set.
+ *
+ * On a block device a method drops the pages of the range before the device
+ * refuses it (blkdev_fallocate calls truncate_bdev_range first, Linux 6.18).
+ * Then another method or a write replaces them, except those of a fast zero.
  */
 static enum result
 use_methods (struct connection *c, const struct request *rq, uint64_t offset,
              uint64_t count)
 {
   struct disk *d = c->disk;
+  bool may_lose = rq->fast && d->id.is_block;
+  struct evictor_change z = { .offset = offset, .length = count };
   enum result r = NOT_DONE;
-  struct evictor_change z;
 
-  if (d->evictor == NULL)
-    return try_methods (c, rq, offset, count);
-  if (!evictor_zero_begins (d->evictor, &z, offset, count) ||
-      !(may_have_folio (d, offset) || may_have_folio (d, offset + count)) ||
-      is_written (c, &z))
+  if (d->evictor && evictor_zero_begins (d->evictor, &z, offset, count))
+    may_lose |= may_have_folio (d, offset) ||
+                may_have_folio (d, offset + count);
+  if (!may_lose || is_written (c, z.offset, z.length))
     r = try_methods (c, rq, offset, count);
-  evictor_zero_ends (d->evictor, &z);
+  if (d->evictor)
+    evictor_zero_ends (d->evictor, &z);
   return r;
 }
 

@@ -15,6 +15,7 @@ a name, as EIO.  The options:
     open=ERRNO        refuse to open the file for writing
     write=ERRNO       refuse each write
     fsync=ERRNO       refuse each fsync
+    fallocate=ERRNO   refuse each fallocate
     fsync_reader=ERRNO    refuse each fsync of a descriptor that cannot write, as
                       CIFS does
     reader=ERRNO      refuse to open the file for reading only while it is open
@@ -134,6 +135,8 @@ def answer(operation, unique, body):
     if operation in (GETATTR, SETATTR):
         return attributes()
     if operation == FALLOCATE:
+        if "fallocate" in options:
+            refuse("fallocate")
         offset, length, mode = struct.unpack_from("<8xQQI", body)
         if libc.fallocate64(backing, mode, ctypes.c_int64(offset),
                             ctypes.c_int64(length)) == -1:

@@ -95,12 +95,18 @@ class Export:
         self.compare(self.any().pread(count, self.start + offset), offset)
 
     def _change(self, request, what, content, offset, flags):
-        succeeded = False
+        changed, succeeded = True, False
         try:
             request(what, self.start + offset, flags)
             succeeded = True
+        except nbd.Error as e:
+            # A fast zero that is refused changes nothing.
+            changed = not (flags & nbd.CMD_FLAG_FAST_ZERO and
+                           e.errno in ("ENOTSUP", "EOPNOTSUPP"))
+            raise
         finally:
-            self.changed(content, offset, succeeded)
+            if changed:
+                self.changed(content, offset, succeeded)
 
     def write(self, count, offset, flags=0):
         content = self.data(count, offset)

@@ -2,7 +2,8 @@
 # Zero and trim leave the right bytes on a file and on loop devices with sectors
 # of 512 and 4096 bytes.  They run with and without a hole allowed, FAST_ZERO
 # and FUA, aligned and not.  Where a hole is allowed the blocks are freed; where
-# it is not they stay, or are allocated.
+# it is not they stay, or are allocated.  A fast zero that is refused changes
+# nothing.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -93,3 +94,19 @@ exercise "$device"
 losetup -d "$device"
 attach "$backing" --sector-size 4096
 exercise "$device"
+
+# A device that refuses to zero: the kernel drops the pages first, and still a
+# fast zero that is refused leaves what was written before.
+losetup -d "$device"
+fuse_file fallocate=EOPNOTSUPP
+attach "$tmp/disk"
+for cache in default none preserve; do
+  start_and_connect file "$device" "cache=$cache"
+  for at in 1M 3M 5M; do
+    ask write "$at" 1M
+    ask_any zero "$at" 1M fast
+    [[ $answer = error\ E*NOTSUP* ]] || fail "a fast zero: $answer"
+  done
+  ask read 0 8M
+  stop_nbdkit
+done
