@@ -295,16 +295,17 @@ disk_get (const struct exported *e)
 /* ---- closing ---- */
 
 /* A disk without references has been emptied: remove it from the registry, or
- * keep it for an error that no flush has reported.  Returns false if it is
- * kept, which a client may free as soon as the lock is released: so *name and
- * *err are for log_unreported.
+ * keep it for an error that no flush has reported.  No later client finds a
+ * disk with a serial number.  Returns false if it is kept, which a client may
+ * free as soon as the lock is released: so *name and *err are for
+ * log_unreported.
  */
 static bool
 unregister_locked (struct disk *d, char **name, int *err)
 {
   *name = strdup (d->name);
   *err = d->fd >= 0 && !d->parked ? errors_unreported (&d->errors) : 0;
-  d->kept = *err && nr_kept < MOST_KEPT;
+  d->kept = *err && d->id.serial == 0 && nr_kept < MOST_KEPT;
   nr_kept += d->kept;
   if (!d->kept) {
     tdelete (d, &registry, identity_order);
@@ -324,8 +325,9 @@ log_unreported (char *name, int err, bool kept)
                   "earlier write had failed: %m; %s",
                   name ? name : "a disk",
                   kept ? "the next client's flush will fail"
-                       : "too many such files to fail the next client's "
-                         "flush: check the data");
+                       : "the next client's flush may succeed (this is kept "
+                         "for 64 files that have file handles): check the "
+                         "data");
   free (name);
 }
 

@@ -313,6 +313,31 @@ case_writeback_cache ()
   ask read 0 1M
   client_stop
   end
+
+  # Without a file handle no later client finds the disk of one that has left
+  # without a flush: the log does not promise that, and nothing stays open.
+  need_strace
+  under=(strace -f -qq -o /dev/null -e trace=name_to_handle_at
+    -e inject=name_to_handle_at:error=EPERM)
+  fuse_disk "refuse=$tmp/refuse" refused=ENOSPC
+  serve_it
+  client_start "$uri"
+  touch "$tmp/refuse"
+  ask write 0 1M
+  eventually "$patience" test -s "$tmp/refuse" || fail 'no write is refused'
+  client_stop
+  eventually "$patience" grep -q 'without flushing.*may succeed' "$tmp/log" ||
+    fail "the log: $(<"$tmp/log")"
+  eventually "$patience" closed || fail 'the file stays open'
+  rm "$tmp/refuse"
+  end
+  under=()
+}
+
+# The server has nothing of the file open.
+closed ()
+{
+  [ -z "$(find "/proc/$server/fd" -lname "$tmp/disk")" ]
 }
 
 random_file "$tmp/src" 32M
