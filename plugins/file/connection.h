@@ -108,8 +108,9 @@ bool connection_is_hole (struct connection *c, uint64_t offset,
  */
 void *connection_open (int readonly);
 
-/* Close and free the connection.  Does not block: the disk's thread empties the
- * disk after its last connection.
+/* Close and free the connection.  Does not block, as the disk's thread empties
+ * the disk after its last connection, except that NFS and FUSE write dirty
+ * pages in close(2) (nfs_file_flush, fuse_flush).
  */
 void connection_close (void *handle);
 
