@@ -72,20 +72,37 @@ static const struct method methods[] = {
 
 #define NR_METHODS (sizeof methods / sizeof methods[0])
 
+/* The bytes that a device zeroes in one call, if it may have to write them: in
+ * the meantime no client can read what is not in the page cache
+ * (blkdev_fallocate holds the lock of the mapping).
+ */
+#define DEVICE_PIECE (UINT64_C (16) * 1024 * 1024)
+
 /* Returns 0 or an errno value. */
 static int
-run (const struct method *m, int fd, uint64_t offset, uint64_t count)
+run (const struct method *m, const struct connection *c, uint64_t offset,
+     uint64_t count)
 {
-  uint64_t range[2] = { offset, count };
+  const bool in_pieces = c->disk->id.is_block && m->device_may_write;
+  const int fd = c->file.fd;
+  const uint64_t end = offset + count;
   unsigned tries = 0;
-  int r;
+  int r = 0;
 
-  do {
+  while (offset < end && r == 0) {
+    const uint64_t n = in_pieces ? MIN (end - offset, DEVICE_PIECE)
+                                 : end - offset;
+    uint64_t range[2] = { offset, n };
+
     r = m->ioctl ? ioctl (fd, m->ioctl, range)
-                 : fallocate (fd, m->mode, offset, count);
+                 : fallocate (fd, m->mode, offset, n);
     if (r == 0 && m->then_allocate)
-      r = fallocate (fd, 0, offset, count);
-  } while (r == -1 && was_interrupted (&tries));
+      r = fallocate (fd, 0, offset, n);
+    if (r == 0)
+      offset += n;
+    else if (was_interrupted (&tries))
+      r = 0;
+  }
   return r == 0 ? 0 : errno;
 }
 
@@ -192,10 +209,10 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
 
     if (!may_use (d, i, rq))
       continue;
-    err = run (&methods[i], c->file.fd, offset, count);
+    err = run (&methods[i], c, offset, count);
     /* The file system may report an earlier failure of writeback, once. */
     if (is_of_disk (err) && errors_now (&d->errors))
-      err = run (&methods[i], c->file.fd, offset, count);
+      err = run (&methods[i], c, offset, count);
     log_method (c, name, offset, count, err);
     if (err == 0 && rq->purpose != TRIM && !no_old_pages (c, offset, count))
       return NOT_DONE;
