@@ -171,9 +171,10 @@ promise_server_ended (struct file *f)
     for (h = 0; h < 2; h++) {
       const struct page *page = &f->page[p];
       const uint32_t version = page->promised[h];
+      const uint64_t lost = lost_at (page, h, version);
 
       if (page->durable[h] < version && !is_of_renamed (f, version) &&
-          !bit (&f->taken, p) && lost_at (page, h, version) >= f->seen)
+          !bit (&f->taken, p) && (lost == 0 || lost >= f->seen))
         fault ("another program's fsync succeeds, and version %u of page %u is "
                "lost, which connection %u wrote",
                version, p, writes[version].connection);
