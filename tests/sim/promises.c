@@ -478,21 +478,23 @@ promise_ticked (const struct lock *l, uint64_t since)
  * failed data, while nobody reads.  A request that is longer than the share
  * gets credit, too.  Without memory and threads, requests drop nothing.  After
  * a slow drop that left its pages, for example in a folio that another window
- * shares, drops are left out until the next count.  On NFS what is given up
- * stays until it is committed.
+ * shares, drops are left out until the next count.  What is given up stays on
+ * NFS until it is committed.  Where neither FIEMAP nor sync_file_range works,
+ * only the next fdatasync waits for it (seed 40352782).
  */
 void
 promise_resident (const struct file *f)
 {
   const uint64_t ring = P.windows * P.window_size;
   const uint64_t limit = P.limit && P.limit / 2 < ring ? P.limit / 2 : ring;
+  const bool has_fiemap = P.fs == EXT4 || P.fs == OVERLAYFS || P.fs == BTRFS;
   uint64_t share = limit > LEAST_SHARE ? limit : LEAST_SHARE;
   uint64_t failed;
 
   if (performance || !only_writes || P.preserve || P.reader || P.writer ||
       P.mapper || P.no_memory_one_in || P.no_thread_one_in ||
       P.start_error_one_in || P.start_again_one_in || left_out[f->nr] ||
-      (P.fs == NFS && gave_up[f->nr]))
+      (gave_up[f->nr] && (P.fs == NFS || (P.no_ranges && !has_fiemap))))
     return;
   if (share < longest)
     share = longest;
