@@ -322,12 +322,11 @@ log_unreported (char *name, int err, bool kept)
   errno = err;
   if (err)
     nbdkit_error ("%s: the last client disconnected without flushing; an "
-                  "earlier write had failed: %m; %s",
+                  "earlier write had failed: %m; the next client's flush %s",
                   name ? name : "a disk",
-                  kept ? "the next client's flush will fail"
-                       : "the next client's flush may succeed (this is kept "
-                         "for 64 files that have file handles): check the "
-                         "data");
+                  kept ? "will fail"
+                       : "may succeed (too many such files are kept already, "
+                         "or this one has no file handle): check the data");
   free (name);
 }
 

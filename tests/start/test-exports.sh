@@ -113,6 +113,25 @@ for mode in "dir=$dir" dirfd=7; do
     fail "$mode: the debug log does not name the folder"
 done
 
+# A file that cannot be opened for writing, because it is executed, is served
+# read-only, and its name, which may mean another file by now, is not opened.
+if strace -o /dev/null true 2>/dev/null; then
+  export ASAN_OPTIONS=detect_leaks=0
+  cp "$(command -v sleep)" "$dir/busy"
+  "$dir/busy" 600 &
+  busy=$!
+  under=(strace -f -qq -o "$tmp/trace" -e 'trace=?open,openat,openat2')
+  start_nbdkit file "dir=$dir"
+  [ "$(size_of busy)" = "$(stat -c %s "$dir/busy")" ] || fail 'busy'
+  stop_nbdkit
+  under=()
+  kill $busy
+  wait $busy 2>/dev/null || true
+  rm "$dir/busy"
+  grep -q 'O_RDWR.*ETXTBSY' "$tmp/trace" || fail 'the file was not busy'
+  ! grep '"busy"' "$tmp/trace" | grep -v O_PATH >&2 || fail 'opens the name'
+fi
+
 # A sandbox may refuse statx(2), without which no program starts on 32-bit
 # machines.
 under=("$builddir/lib/without-statx")
