@@ -75,7 +75,6 @@ void *
 connection_open (int readonly)
 {
   struct connection *c = calloc (1, sizeof *c);
-  int err;
 
   if (c == NULL) {
     nbdkit_error ("no memory for a connection: %m");
@@ -92,11 +91,9 @@ connection_open (int readonly)
   /* With preserve, the few reads through the page cache must not start
    * readahead.
    */
-  err = posix_fadvise (c->file.fd, 0, 0,
-                       options.cache == CACHE_PRESERVE ? POSIX_FADV_RANDOM
-                                                       : options.fadvise);
-  if (err)
-    nbdkit_debug ("%s: posix_fadvise: errno %d (ignored)", c->file.name, err);
+  posix_fadvise (c->file.fd, 0, 0,
+                 options.cache == CACHE_PRESERVE ? POSIX_FADV_RANDOM
+                                                 : options.fadvise);
 
   pthread_mutex_lock (&connections_lock);
   LIST_INSERT_HEAD (&connections, c, link);
@@ -207,24 +204,15 @@ connection_write_all (struct connection *c, const char *buf, uint32_t count,
 
 /* ---- requests that change the disk ---- */
 
-void
-connection_change_begins (struct connection *c, struct change *change,
-                          uint32_t count, uint64_t offset, bool fua)
-{
-  change->count = count;
-  change->offset = offset;
-  change->begun = errors_change_begins (&c->disk->errors);
-  change->fua = fua;
-}
-
 int
-connection_change_ends (struct connection *c, struct change *change, int r)
+connection_change_ends (struct connection *c, errors_mark begun, uint32_t count,
+                        uint64_t offset, uint32_t flags, int r)
 {
+  const bool fua = flags & NBDKIT_FLAG_FUA;
   int err = r == -1 ? errno : 0;
 
-  if (change->fua && r == 0) {
-    err = errors_sync_fua (&c->disk->errors, c->file.fd, change->offset,
-                           change->count, change->begun);
+  if (fua && r == 0) {
+    err = errors_sync_fua (&c->disk->errors, c->file.fd, offset, count, begun);
     errno = err;
     if (err) {
       nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
@@ -233,8 +221,8 @@ connection_change_ends (struct connection *c, struct change *change, int r)
       r = -1;
     }
   }
-  errors_change_ends (&c->disk->errors, change->begun);
-  if (change->fua && c->disk->evictor)
+  errors_change_ends (&c->disk->errors, begun);
+  if (fua && c->disk->evictor)
     evictor_flushed (c->disk->evictor);
   errno = err;
   return r;
@@ -261,12 +249,10 @@ connection_write (void *handle, const void *buf, uint32_t count,
                   uint64_t offset, uint32_t flags)
 {
   struct connection *c = handle;
-  struct change change;
-  int r;
+  const errors_mark begun = errors_change_begins (&c->disk->errors);
+  int r = connection_write_all (c, buf, count, offset);
 
-  connection_change_begins (c, &change, count, offset, flags & NBDKIT_FLAG_FUA);
-  r = connection_write_all (c, buf, count, offset);
-  r = connection_change_ends (c, &change, r);
+  r = connection_change_ends (c, begun, count, offset, flags, r);
   return connection_count (c, STATS_WRITE, count, r);
 }
 

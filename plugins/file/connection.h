@@ -62,30 +62,22 @@ void connection_free_all (void);
 uint32_t connection_chunk (const struct connection *c, uint32_t count,
                            uint64_t offset);
 
-/* Write count bytes at offset, of a request between connection_change_begins
- * and connection_change_ends.  Short transfers are continued and EINTR is
+/* Write count bytes at offset, of a request between errors_change_begins and
+ * connection_change_ends.  Short transfers are continued and EINTR is
  * retried.  Returns 0, or -1 with nbdkit_error called and errno set.
  */
 int connection_write_all (struct connection *c, const char *buf, uint32_t count,
                           uint64_t offset);
 
-/* A request in progress that changes the disk.  Belongs to its thread. */
-struct change {
-  errors_mark begun; /* errors recorded before the change */
-  uint32_t count;
-  uint64_t offset;
-  bool fua;
-};
-
-/* Call these before and after each request that changes the disk, before the
- * request is acknowledged.  "r" is the result of the request, 0 or -1.  If it
- * is 0, connection_change_ends makes the data of a request with FUA durable.
- * Returns 0, or -1 with nbdkit_error called and errno set; if "r" is -1, errno
- * is unchanged.
+/* Call this after each request that changes the disk, before it is
+ * acknowledged.  "begun" is what errors_change_begins returned before it, "r"
+ * the result of the request, 0 or -1, and "flags" are nbdkit's.  If "r" is 0,
+ * the data of a request with FUA is made durable.  Returns 0, or -1 with
+ * nbdkit_error called and errno set; if "r" is -1, errno is unchanged.
  */
-void connection_change_begins (struct connection *c, struct change *change,
-                               uint32_t count, uint64_t offset, bool fua);
-int connection_change_ends (struct connection *c, struct change *change, int r);
+int connection_change_ends (struct connection *c, errors_mark begun,
+                            uint32_t count, uint64_t offset, uint32_t flags,
+                            int r);
 
 /* Count a request of "bytes" bytes that returned "r", which is passed on. */
 int connection_count (struct connection *c, enum stats_request what,

@@ -136,20 +136,13 @@ take_down (struct disk *d)
   d->fd = -1;
 }
 
-void
-disk_close_others (struct disk *d)
-{
-  direct_close (&d->direct);
-  d->direct = (struct direct){ 0 };
-}
-
 static void
 disk_free (void *disk)
 {
   struct disk *d = disk;
 
   take_down (d);
-  disk_close_others (d);
+  direct_close (&d->direct);
   pthread_mutex_destroy (&d->opening);
   free (d->path);
   free (d->name);

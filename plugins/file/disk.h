@@ -128,9 +128,6 @@ bool disk_is_unused (struct disk *d);
  */
 bool disk_replace (struct disk *d, int fd);
 
-/* Close the descriptions that are opened when they are needed. */
-void disk_close_others (struct disk *d);
-
 /* ---- in probe.c ---- */
 
 /* Set the identity of the file or block device that "fd" is open on.  Returns

@@ -76,14 +76,11 @@ static int
 file_block_size (void *handle, uint32_t *minimum, uint32_t *preferred,
                  uint32_t *maximum)
 {
-  struct connection *c = handle;
+  const struct connection *c = handle;
 
-  *minimum = *preferred = *maximum = 0;
-  if (c->disk->preferred_io == 0)
-    return 0;
-  *minimum = 1;
   *preferred = c->disk->preferred_io;
-  *maximum = 0xffffffff;
+  *minimum = *preferred ? 1 : 0; /* 0 = not known */
+  *maximum = *preferred ? 0xffffffff : 0;
   return 0;
 }
 

@@ -170,17 +170,6 @@ is_read_only_device (int fd)
 #define MOST_LEASED 500
 #define LEASE_INTERVAL 10
 
-/* Whether descriptors cannot be opened again, because there is no /proc. */
-static bool
-is_without_proc (int path_fd)
-{
-  const int fd = reopen (path_fd, O_PATH);
-
-  if (fd >= 0)
-    close (fd);
-  return fd == -1;
-}
-
 /* Open the file behind "path_fd", which is "name" in the directory dirfd.
  * Without /proc: open the name again, not blocking, and see whether it is still
  * the file that was checked.
@@ -189,14 +178,11 @@ static int
 open_once (int dirfd, const char *name, int flags, int path_fd)
 {
   struct stat st, checked;
-  int fd = reopen (path_fd, flags), err = errno;
+  int fd = reopen (path_fd, flags);
 
-  if (fd >= 0)
+  if (fd >= 0 || would_fail_again (errno) ||
+      access ("/proc/self/fd", F_OK) == 0) /* keeps errno */
     return fd;
-  if (would_fail_again (err) || !is_without_proc (path_fd)) {
-    errno = err;
-    return -1;
-  }
   fd = resolve (dirfd, name, flags | O_NONBLOCK, 0);
   if (fd == -1)
     return -1;

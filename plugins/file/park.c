@@ -108,7 +108,7 @@ give_up (struct disk *d)
     return false;
   pthread_mutex_lock (&d->opening);
   if (disk_is_unused (d) && !errors_now (&d->errors)) {
-    disk_close_others (d);
+    direct_close (&d->direct);
     d->parked = parked = disk_replace (d, place);
   }
   else

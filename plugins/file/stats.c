@@ -299,17 +299,11 @@ is_log (void)
   return strcmp (options.stats, "-") == 0;
 }
 
-static void
-request (void)
-{
-  eventfd_write (requested, 1);
-}
-
 /* The call does not fail, so errno is unchanged. */
 static void
 handle_signal (int sig)
 {
-  request ();
+  eventfd_write (requested, 1);
 }
 
 int
@@ -380,7 +374,7 @@ stats_finish (void)
     signal (SIGUSR1, SIG_IGN);
   if (thread) {
     atomic_store (&finishing, true);
-    request ();
+    eventfd_write (requested, 1);
     pthread_join (thread, NULL);
   }
   if (requested >= 0)

@@ -28,7 +28,7 @@
 #include <nbdkit-plugin.h>
 
 #include "connection.h"
-#include "eviction/pagecache.h"
+#include "eviction/kernel.h"
 #include "eviction/util.h"
 
 /* to enable: -D file.zero=1 */
@@ -152,7 +152,7 @@ no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
 
   if (d->id.magic != BTRFS_SUPER_MAGIC && d->id.magic != OVERLAYFS_SUPER_MAGIC)
     return true;
-  return pagecache_drop (d->fd, offset, count) == 0 &&
+  return kernel_drop (d->fd, offset, count) == 0 &&
          d->pages.counts != COUNTS_BY_NOTHING &&
          pagecache_count (&d->pages, d->fd, offset, count) <= 0;
 }
@@ -336,13 +336,11 @@ change (struct connection *c, uint32_t count, uint64_t offset, uint32_t flags,
 {
   const struct request rq = { offset, count, purpose,
                               .fast = flags & NBDKIT_FLAG_FAST_ZERO };
-  struct change change;
-  int r;
+  const errors_mark begun = errors_change_begins (&c->disk->errors);
+  const int r = carry_out (c, &rq);
 
-  connection_change_begins (c, &change, count, offset, flags & NBDKIT_FLAG_FUA);
-  r = carry_out (c, &rq);
   atomic_fetch_add (&c->disk->zeroed, 1);
-  return connection_change_ends (c, &change, r);
+  return connection_change_ends (c, begun, count, offset, flags, r);
 }
 
 int

@@ -81,19 +81,12 @@ counters_set_call (struct counters *c, enum stats_job job, const char *call)
     atomic_store (&c->calls[job], call);
 }
 
-/* Return the time in ns since an arbitrary point, or 0 if "c" is NULL. */
-static inline uint64_t
-counters_now (const struct counters *c)
-{
-  return c ? nanoseconds_now () : 0;
-}
-
-/* Count a wait and its time, in ns, since counters_now returned "begin". */
+/* Count a wait and its time, in ns, since nanoseconds_now returned "begin". */
 static inline void
 counters_add_time (struct counters *c, enum stats_counter what, uint64_t begin)
 {
   counters_add (c, what, 1);
-  counters_add (c, what + 1, counters_now (c) - begin);
+  counters_add (c, what + 1, nanoseconds_now () - begin);
 }
 
 #endif /* FILE_COUNTERS_H */

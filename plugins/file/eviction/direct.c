@@ -162,7 +162,7 @@ direct_close (struct direct *d)
 {
   unsigned i;
 
-  if (atomic_load (&d->state) != OPEN)
+  if (atomic_exchange (&d->state, NOT_TRIED) != OPEN)
     return;
   close (d->fd);
   for (i = 0; i < MOST_IDLE; i++)

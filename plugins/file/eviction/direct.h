@@ -43,7 +43,8 @@ bool direct_ready (struct direct *d, int fd, bool writable);
  */
 bool direct_is_exact (int fd, uint32_t magic);
 
-/* Close the descriptor if it is open, and free idle bounce buffers, of which
+/* Close the descriptor if it is open, which direct_ready may open again, and
+ * free idle bounce buffers, of which
  * all disks share up to 16 MiB.
  */
 void direct_close (struct direct *d);

@@ -49,7 +49,7 @@ evictor_new (const struct evictor_config *config)
   if (!config->pages->by_range) /* its speed is not measured */
     throttle_set_limit (&ev->throttle, UINT64_MAX);
   flight_init (&ev->flight);
-  reports_init (ev);
+  ev->reports.witness = NOT_OPENED;
   ev->touched.low = UINT64_MAX;
   ev->sweep.at = UINT64_MAX;
   return ev;
@@ -58,8 +58,6 @@ evictor_new (const struct evictor_config *config)
 void
 evictor_free (struct evictor *ev)
 {
-  int witness;
-
   if (ev->thread.exists && !thread_is_self (ev->thread.id)) {
     lock_take (&ev->lock);
     ev->thread.stopping = true;
@@ -67,14 +65,13 @@ evictor_free (struct evictor *ev)
     evictor_unlock (ev);
     thread_join (ev->thread.id);
   }
-  witness = reports_take_witness (ev);
   page_map_free (&ev->map);
   throttle_free (&ev->throttle);
   cond_destroy (&ev->thread.woken);
   cond_destroy (&ev->changed);
   lock_destroy (&ev->lock);
-  if (witness >= 0)
-    kernel_close (witness);
+  if (ev->reports.witness >= 0)
+    kernel_close (ev->reports.witness);
   free (ev);
 }
 
@@ -281,13 +278,14 @@ evictor_seal_locked (struct evictor *ev)
 static bool
 get_credit_unlocks (struct evictor *ev, uint64_t bytes)
 {
-  const uint64_t begin = counters_now (ev->config.counters);
   struct throttle *t = &ev->throttle;
-  bool granted = throttle_try (t, bytes);
+  uint64_t begin;
+  bool granted;
 
   lock_assert (&ev->lock);
-  if (granted)
+  if (throttle_try (t, bytes))
     return true;
+  begin = nanoseconds_now ();
   thread_wake_locked (ev);
   granted = throttle_wait (t, &ev->lock, bytes);
   counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);

@@ -25,6 +25,9 @@
 #include "throttle.h"
 #include "util.h"
 
+/* Values of a witness that are not descriptors; -1 = it cannot be opened. */
+enum { NOT_OPENED = -2, OPENING = -3 };
+
 struct evictor {
   struct evictor_config config; /* constant */
   _Atomic int64_t reading;      /* bytes of reads in progress */
@@ -41,7 +44,7 @@ struct evictor {
   struct flight flight; /* used by the thread alone */
 
   struct {                      /* of the kernel, see reports.c */
-    int witness;                /* a descriptor, or one of the special values */
+    int witness;                /* a descriptor, or below 0 */
     _Atomic errors_mark latest; /* that a call of the evictor got */
     atomic_uint nr;             /* that calls of the evictor got */
     atomic_uint next_logged;    /* the log has the one of this number next */
@@ -141,21 +144,11 @@ int thread_note_request_locked (struct evictor *ev);
 
 /* ---- reports.c ---- */
 
-/* Begin without a witness. */
-void reports_init (struct evictor *ev);
-
 /* Open the witness, at the first write: a disk that is only read needs none.
  * Other writers wait, because the witness sees only errors from then on: so a
  * disk that was parked, and still has windows, gets none.
  */
 void reports_open_witness_unlocks (struct evictor *ev);
-
-/* The disk has no witness any more.  Returns its descriptor, which the caller
- * closes without the lock, or -1.
- */
-int reports_take_witness (struct evictor *ev);
-
-bool reports_has_witness (const struct evictor *ev);
 
 /* These calls, without the lock, record, count and log an error that the kernel
  * reports to them, and return it, or 0: start the writeback of ranges, wait for

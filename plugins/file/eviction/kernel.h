@@ -55,7 +55,12 @@ void kernel_write_range (int fd, uint64_t offset, uint64_t length);
 
 /* ---- the page cache ---- */
 
-/* POSIX_FADV_DONTNEED and POSIX_FADV_WILLNEED.  Return 0 or an errno value. */
+/* Drop the clean pages of a range from the page cache.  Length 0 means to the
+ * end of the file.  Offset and length must be multiples of the page size.
+ * POSIX_FADV_DONTNEED keeps partial pages, and folios that reach out of the
+ * range.  Dirty pages stay, but their writeback is started.  Returns 0 or an
+ * errno value, as does POSIX_FADV_WILLNEED below.
+ */
 int kernel_drop (int fd, uint64_t offset, uint64_t length);
 int kernel_read_ahead (int fd, uint64_t offset, uint64_t length);
 

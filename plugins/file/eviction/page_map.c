@@ -51,18 +51,6 @@ pages_in_cell (const struct page_map *m, uint64_t nr, uint64_t offset,
   *to = end < start + CELL_PAGES ? (end > start ? end - start : 0) : CELL_PAGES;
 }
 
-static uint64_t
-first_cell (const struct page_map *m, uint64_t offset)
-{
-  return offset / cell_size (m);
-}
-
-static uint64_t
-last_cell (const struct page_map *m, uint64_t offset, uint64_t length)
-{
-  return (offset + length - 1) / cell_size (m);
-}
-
 /* Make room for "more" cells in a window. */
 static bool
 reserve (struct window *w, unsigned more)
@@ -130,8 +118,8 @@ bool
 page_map_add (struct page_map *m, uint64_t offset, uint64_t length,
               uint64_t now, uint64_t *added, uint64_t *freed)
 {
-  const uint64_t first = first_cell (m, offset);
-  const uint64_t last = last_cell (m, offset, length);
+  const uint64_t first = offset / cell_size (m);
+  const uint64_t last = (offset + length - 1) / cell_size (m);
   const unsigned window = window_nr (m, m->fill);
   struct window *w = page_map_filling (m);
   struct cell *c = NULL;
@@ -200,12 +188,13 @@ page_map_is_full (struct page_map *m, uint64_t size, unsigned cells)
 void
 page_map_replaced (struct page_map *m, uint64_t offset, uint64_t length)
 {
+  const uint64_t last = (offset + length - 1) / cell_size (m);
   unsigned page, end;
   uint64_t nr;
 
   if (m->failed == 0 || length == 0)
     return;
-  for (nr = first_cell (m, offset); nr <= last_cell (m, offset, length); nr++) {
+  for (nr = offset / cell_size (m); nr <= last; nr++) {
     struct cell *c = cell_find (m, nr);
 
     if (c == NULL || c->failed == 0)
@@ -314,17 +303,17 @@ bool
 page_map_is_newer (const struct page_map *m, uint64_t offset, uint64_t *length)
 {
   const uint64_t end = offset + *length;
-  const struct cell *c = cell_find (m, first_cell (m, offset));
+  const struct cell *c = cell_find (m, offset / cell_size (m));
   const bool newer = state_of (m, c, offset) & (IN_WINDOW | FAILED);
   uint64_t at = offset;
 
   while (at < end) {
     if (at % cell_size (m) == 0 || at == offset)
-      c = cell_find (m, first_cell (m, at));
+      c = cell_find (m, at / cell_size (m));
     if (!!(state_of (m, c, at) & (IN_WINDOW | FAILED)) != newer)
       break;
     at = (c || newer ? at / m->page_size + 1
-                     : (first_cell (m, at) + 1) * CELL_PAGES) *
+                     : (at / cell_size (m) + 1) * CELL_PAGES) *
          m->page_size;
   }
   *length = (at < end ? at : end) - offset;

@@ -117,12 +117,6 @@ pagecache_is_in_flight (const struct pagecache *pc, int fd, uint64_t offset,
          kernel_count (fd, offset, length, &counts) && counts.writeback > 0;
 }
 
-int
-pagecache_drop (int fd, uint64_t offset, uint64_t length)
-{
-  return kernel_drop (fd, offset, length);
-}
-
 /* ---- mincore ---- */
 
 /* The most pages that one call of mincore(2) examines. */
@@ -225,7 +219,7 @@ pagecache_probe_drop (int fd)
 {
   const uint64_t page = kernel_page_size ();
 
-  return pagecache_drop (fd, INT64_MAX / page * page - page, page);
+  return kernel_drop (fd, INT64_MAX / page * page - page, page);
 }
 
 void
@@ -256,13 +250,9 @@ pagecache_waits_by (const struct pagecache *pc)
 const char *
 pagecache_counts_by (const struct pagecache *pc)
 {
-  static const char *const names[] = {
-    [COUNTS_BY_NOTHING] = NULL,
-    [COUNTS_BY_CACHESTAT] = "cachestat",
-    [COUNTS_BY_MINCORE] = "mincore",
-  };
-
-  return names[pc->counts];
+  return pc->counts == COUNTS_BY_CACHESTAT ? "cachestat"
+         : pc->counts == COUNTS_BY_MINCORE ? "mincore"
+                                           : NULL;
 }
 
 /* ---- looking ---- */

@@ -122,14 +122,6 @@ bool pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
 bool pagecache_is_in_flight (const struct pagecache *pc, int fd,
                              uint64_t offset, uint64_t length);
 
-/* Drop the clean pages of a range from the page cache.  Length 0 means to the
- * end of the file.  Offset and length must be multiples of the page size.
- * POSIX_FADV_DONTNEED keeps partial pages, and folios that reach out of the
- * range.  Dirty pages stay, but their writeback is started.  Returns 0 or an
- * errno value.
- */
-int pagecache_drop (int fd, uint64_t offset, uint64_t length);
-
 /* ---- looking ---- */
 
 /* Return the bytes of a range that are in the page cache, or -1 if they cannot

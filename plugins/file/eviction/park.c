@@ -68,7 +68,8 @@ park_unlocks (struct evictor *ev)
     if (written || errors_now (ev->config.errors) ||
         !evictor_is_closed_locked (ev))
       return false;
-    witness = reports_take_witness (ev);
+    witness = ev->reports.witness;
+    ev->reports.witness = NOT_OPENED;
     evictor_unlock (ev);
     if (witness >= 0)
       kernel_close (witness);

@@ -26,24 +26,6 @@
 #include "evictor_impl.h"
 #include "kernel.h"
 
-/* Values of "witness" that are not descriptors; -1 = it cannot be opened. */
-enum { NOT_OPENED = -2, OPENING = -3 };
-
-void
-reports_init (struct evictor *ev)
-{
-  ev->reports.witness = NOT_OPENED;
-}
-
-int
-reports_take_witness (struct evictor *ev)
-{
-  const int witness = ev->reports.witness;
-
-  ev->reports.witness = NOT_OPENED;
-  return witness >= 0 ? witness : -1;
-}
-
 void
 reports_open_witness_unlocks (struct evictor *ev)
 {
@@ -61,12 +43,6 @@ reports_open_witness_unlocks (struct evictor *ev)
   }
   while (*witness == OPENING)
     lock_wait (&ev->lock, &ev->changed);
-}
-
-bool
-reports_has_witness (const struct evictor *ev)
-{
-  return ev->reports.witness >= 0;
 }
 
 /* ---- calls ---- */
@@ -154,7 +130,7 @@ drop_range (const struct pagecache *pc, int fd, uint64_t offset,
 
   if (pagecache_did_nothing (err)) /* the pages stay until the next sweep */
     return 0;
-  pagecache_drop (fd, offset, length);
+  kernel_drop (fd, offset, length);
   return err;
 }
 
@@ -169,7 +145,7 @@ reports_drop (struct evictor *ev, const struct extent *e, unsigned nr)
   if (errors_now (ev->config.errors))
     return call_for_each (ev, e, nr, drop_range);
   for (i = 0; i < nr; i++)
-    pagecache_drop (ev->config.fd, e[i].offset, e[i].length);
+    kernel_drop (ev->config.fd, e[i].offset, e[i].length);
   return 0;
 }
 

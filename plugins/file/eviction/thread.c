@@ -54,21 +54,15 @@ step_unlocks (struct evictor *ev)
 
   if (retry_give_up_unlocks (ev) || writeback_start_unlocks (ev))
     return true;
-  for (i = 0; i < 3; i++)
-    switch (ev->thread.turn++ % 3) {
-    case 0:
-      if (drop_reads_due_locked (ev, 1) && drop_reads_unlocks (ev, false))
-        return true;
-      break;
-    case 1:
-      if (writeback_finish_unlocks (ev))
-        return true;
-      break;
-    case 2:
-      if (count_due_unlocks (ev) || drop_sweep_unlocks (ev, false))
-        return true;
-      break;
-    }
+  for (i = 0; i < 3; i++) {
+    const unsigned turn = ev->thread.turn++ % 3;
+
+    if (turn == 0
+          ? drop_reads_due_locked (ev, 1) && drop_reads_unlocks (ev, false)
+        : turn == 1 ? writeback_finish_unlocks (ev)
+                    : count_due_unlocks (ev) || drop_sweep_unlocks (ev, false))
+      return true;
+  }
   /* Writers wait for credit, and no sealed window returns any. */
   return throttle_is_short (&ev->throttle) && evictor_seal_locked (ev);
 }

@@ -222,7 +222,7 @@ is_clean (const struct evictor *ev, errors_mark since, bool has_witness)
 static bool
 sync_windows_unlocks (struct evictor *ev, struct window *oldest)
 {
-  const bool has_witness = reports_has_witness (ev);
+  const bool has_witness = ev->reports.witness >= 0;
   const errors_mark since = oldest->since;
   uint64_t n, end = ev->map.head;
   bool clean;
@@ -341,7 +341,7 @@ static void
 wait_and_drop_unlocks (struct evictor *ev, unsigned nr)
 {
   struct window *w = &ev->map.window[nr];
-  const uint64_t begin = counters_now (ev->config.counters);
+  const uint64_t begin = nanoseconds_now ();
   bool clean = false;
 
   lock_assert (&ev->lock);
