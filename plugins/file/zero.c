@@ -118,6 +118,15 @@ may_use (const struct disk *d, size_t i, const struct request *rq)
          !(atomic_load (&d->unsupported_methods) & (1u << i));
 }
 
+/* To give space back may take some (XFS, btrfs).  So a trim, which is a hint
+ * and may be what makes room, does not fail for want of room.
+ */
+static bool
+is_no_room (int err)
+{
+  return err == ENOSPC || err == EDQUOT;
+}
+
 /* Errors of the disk itself, with which every other method would fail, too.
  * Other errors are of the method: the range is not aligned (EINVAL), another
  * process has the device open (EBUSY), a sandbox forbids the call (EPERM), ...
@@ -125,7 +134,7 @@ may_use (const struct disk *d, size_t i, const struct request *rq)
 static bool
 is_of_disk (int err)
 {
-  return err == EIO || err == ENOSPC || err == EDQUOT;
+  return err == EIO || is_no_room (err);
 }
 
 static void
@@ -141,9 +150,7 @@ log_method (const struct connection *c, const char *name, uint64_t offset,
 /* Drop the pages that a method should have replaced.  btrfs, also below
  * overlayfs, keeps pages whose writeback failed, and takes their range for a
  * hole: it succeeds, and leaves the old data in memory (Linux 6.18).  Returns
- * false if pages are left, or the kernel does not report pages; if it reports
- * them by mincore only (overlayfs, before Linux 6.5), it is not asked, and the
- * result is true.
+ * false if pages are left, or the kernel does not report pages.
  */
 static bool
 no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
@@ -223,7 +230,7 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
     }
     if (err == EOPNOTSUPP || err == ENOTTY || err == ENOSYS)
       atomic_fetch_or (&d->unsupported_methods, 1u << i);
-    if (is_of_disk (err)) {
+    if (is_of_disk (err) && !(rq->purpose == TRIM && is_no_room (err))) {
       errno = err;
       nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
                     c->file.name, name, count, offset);
@@ -285,14 +292,18 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   return 0;
 }
 
-/* Zero a part of a page.  A hole needs nothing, unless it must get blocks. */
+/* Zero a part of a page.  A hole needs nothing, unless it must get blocks.  If
+ * there is no room to write (copy on write), a trim leaves the part as it is.
+ */
 static int
 zero_part (struct connection *c, const struct request *rq, uint64_t offset,
            uint64_t count)
 {
   if (count > 0 && rq->purpose != ZERO && connection_is_hole (c, offset, count))
     return 0;
-  return write_zeroes (c, offset, count);
+  if (write_zeroes (c, offset, count) == 0)
+    return 0;
+  return rq->purpose == TRIM && is_no_room (errno) ? 0 : -1;
 }
 
 /* Whole pages are changed by a method, and the rest is written.  The kernel may

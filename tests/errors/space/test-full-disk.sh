@@ -71,3 +71,19 @@ for cache in none preserve default; do
   ask flush, read 0 4M
   stop_nbdkit
 done
+
+# XFS and btrfs may need room to punch a hole, and to write a part of a page that
+# another file shares.  A trim is a hint, and may be what makes room.
+need_strace
+head -c 1M /dev/zero >"$tmp/full"
+# shellcheck disable=SC2054
+under=(strace -f -qq -o /dev/null -e trace=fallocate,pwrite64
+  -e inject=fallocate,pwrite64:error=ENOSPC)
+for cache in none default; do
+  start_and_connect file "$tmp/full" "cache=$cache"
+  ask trim 0 512K, trim 600001 100002
+  ask_error ENOSPC zero 0 512K
+  ask_error ENOSPC write 0 512K
+  ask read 0 1M
+  stop_nbdkit
+done
