@@ -108,16 +108,21 @@ knows_holes (const struct connection *c)
  * dirty pages of this machine, of any process.  No page may be dirty or under
  * writeback then.  Once this server has changed the disk, no page may be
  * resident: a writeback that failed may not have been reported yet, and leaves
- * a clean page.
+ * a clean page.  So it is on overlayfs, which may be over btrfs, see
+ * knows_holes and has_new_error.
  */
 static bool
 is_stored (const struct disk *d, uint64_t offset, uint64_t length)
 {
-  if (d->id.magic != FUSE_SUPER_MAGIC)
+  const uint64_t before = offset % d->pages.unit;
+
+  if (d->id.magic != FUSE_SUPER_MAGIC && d->id.magic != OVERLAYFS_SUPER_MAGIC)
     return true;
-  return errors_changed (&d->errors)
-           ? pagecache_count (&d->pages, d->fd, offset, length) == 0
-           : pagecache_is_clean (&d->pages, d->fd, offset, length);
+  if (errors_changed (&d->errors))
+    return pagecache_count (&d->pages, d->fd, offset - before,
+                            length + before) == 0;
+  return d->id.magic == OVERLAYFS_SUPER_MAGIC ||
+         pagecache_is_clean (&d->pages, d->fd, offset, length);
 }
 
 /* Data stays in the page cache until it is stored, so the page cache is queried

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # btrfs keeps pages whose writeback failed, but takes their range for a hole:
-# the plugin does not report a hole there, and zeroes also replace these pages.
+# the plugin does not report a hole there, also before anybody has seen the
+# error, and on overlayfs; and zeroes also replace these pages.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -83,4 +84,23 @@ hold_pages map "$mnt/disk" $((1 << 20)) $((8 << 20))
 ask zero 8M 1M, read 8M 1M
 stop_nbdkit
 let_pages_go
+
+# Only the kernel knows of the error.
+for type in btrfs overlay-btrfs; do
+  unmount_fs
+  make_fs $type
+  for cache in default none; do
+    fresh_disk 1M "cache=$cache"
+    ask extents 8M 1M
+    [ "$answer" = '1048576:3' ] || fail "$type, cache=$cache: no hole: $answer"
+    disk_says d
+    ask write 8M 1M
+    sync -f "$real/disk" 2>/dev/null || :
+    ask extents 8M 1M
+    [ "$answer" = '1048576:0' ] || fail "$type, cache=$cache: a hole: $answer"
+    ask read 8M 1M
+    disk_says -
+    stop_nbdkit
+  done
+done
 disk_down
