@@ -288,10 +288,10 @@ disk_get (const struct exported *e)
 /* ---- closing ---- */
 
 /* A disk without references has been emptied: remove it from the registry, or
- * keep it for an error that no flush has reported.  No later client finds a
- * disk with a serial number.  Returns false if it is kept, which a client may
- * free as soon as the lock is released: so *name and *err are for
- * log_unreported.
+ * keep it for an error that no flush has reported, which is logged once.  No
+ * later client finds a disk with a serial number.  Returns false if it is kept,
+ * which a client may free as soon as the lock is released: so *name and *err
+ * are for log_unreported.
  */
 static bool
 unregister_locked (struct disk *d, char **name, int *err)
@@ -300,6 +300,9 @@ unregister_locked (struct disk *d, char **name, int *err)
   *err = d->fd >= 0 && !d->parked ? errors_unreported (&d->errors) : 0;
   d->kept = *err && d->id.serial == 0 && nr_kept < MOST_KEPT;
   nr_kept += d->kept;
+  if (d->kept && d->logged == errors_now (&d->errors))
+    *err = 0; /* clients came and went, and none has flushed */
+  d->logged = errors_now (&d->errors);
   if (!d->kept) {
     tdelete (d, &registry, identity_order);
     nr_disks--;

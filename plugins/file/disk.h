@@ -52,6 +52,7 @@ struct disk {
   char *path;              /* likewise; to open the disk again */
   unsigned refs;           /* connections; guarded by the registry's lock */
   bool kept;               /* without connections, for an error; likewise */
+  errors_mark logged;      /* the errors that log_unreported knew; likewise */
   pthread_mutex_t opening; /* held while a client opens the disk */
   int fd;               /* a description of its own: of the evictor, and of all
                          * flushes; -1 = not open yet */

@@ -49,13 +49,23 @@ written_twice ()
   ask a write 0 4M
 }
 
-# The client that returns has its error once.  Whoever comes later has none.
+# The client that returns has its error once, and the log, too, whoever looks in
+# meanwhile.  Whoever comes later has none.
 comes_back ()
 {
+  local i expected=1
+
   written_twice
   write_back
   last_leaves
   disk_says -
+  for i in {1..5}; do
+    limited nbdinfo --size "$uri" >/dev/null
+    sleep 0.5
+  done
+  [ "$which" != default ] || expected=0 # the server has not seen it
+  i=$(grep -c 'disconnected without flushing' "$tmp/log" || :)
+  [ "$i" = $expected ] || fail "$which: logged $i times"
   ask b open
   fails b flush
   ask b flush, c open, c flush
