@@ -96,7 +96,7 @@ resolve (int dirfd, const char *name, int flags, int restrictions)
 {
   flags |= O_CLOEXEC;
   if (!(flags & O_PATH)) /* openat2 wants no flag that does nothing */
-    flags |= O_NOCTTY;
+    flags |= O_NOCTTY | O_LARGEFILE;
   if (dirfd == AT_FDCWD || options.symlinks == SYMLINKS_FOLLOW)
     return openat (dirfd, name, flags);
   restrictions |= RESOLVE_BENEATH;
@@ -147,10 +147,7 @@ is_name_servable (int dirfd, const char *name)
 
 /* ---- opening ---- */
 
-/* Whether the next open would fail in the same way.  File systems refuse to
- * open a file for writing with any other errno, and it may still be readable.
- */
-static bool
+bool
 would_fail_again (int err)
 {
   return err == EMFILE || err == ENFILE || err == ENOMEM || err == EINTR ||

@@ -20,6 +20,12 @@ bool is_servable (mode_t mode);
  */
 bool is_read_only_device (int fd);
 
+/* Whether an open that failed with errno "err" lacked something that another
+ * one would lack, too, or met another process's lease.  File systems refuse to
+ * open a file for writing with any other errno, and it may still be readable.
+ */
+bool would_fail_again (int err);
+
 /* Check that the kernel can restrict symbolic links as symlinks= says:
  * openat2(2) came with Linux 5.6, and sandboxes may refuse it.  Returns 0, or
  * -1 with nbdkit_error called.

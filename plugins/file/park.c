@@ -19,6 +19,7 @@
 
 #include "disk.h"
 #include "exports.h"
+#include "opening.h"
 #include "eviction/util.h"
 
 /* How long a disk is parked, and how often to see if a client has come back.
@@ -30,7 +31,9 @@
 #define PARK_INTERVAL 5000000
 #define MOST_FAILURES 20
 
-/* Open a file that was renamed.  Needs CAP_DAC_READ_SEARCH. */
+/* Open a file that was renamed.  Needs CAP_DAC_READ_SEARCH.  Does not wait for
+ * another process's lease.  Returns -1 with errno.
+ */
 static int
 open_renamed (const struct disk *d)
 {
@@ -38,23 +41,26 @@ open_renamed (const struct disk *d)
     room[sizeof (struct file_handle) + sizeof d->id.handle];
   struct file_handle *h = (struct file_handle *) room;
   char *folder = strdup (d->path);
-  int fd = -1, at;
+  int fd = -1, at, err;
 
-  if (folder == NULL || d->id.handle_bytes == 0) {
-    free (folder);
+  if (folder == NULL)
     return -1;
-  }
   *strrchr (folder, '/') = '\0';
   at = open (*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   free (folder);
   h->handle_bytes = d->id.handle_bytes;
   h->handle_type = d->id.handle_type;
   memcpy (h->f_handle, d->id.handle, d->id.handle_bytes);
-  if (at >= 0) {
-    fd = open_by_handle_at (
-      at, h, (d->writable ? O_RDWR : O_RDONLY) | O_NOCTTY | O_CLOEXEC);
-    close (at);
-  }
+  if (at == -1)
+    return -1;
+  fd = open_by_handle_at (at, h,
+                          (d->writable ? O_RDWR : O_RDONLY) | O_LARGEFILE |
+                            O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  err = errno;
+  close (at);
+  if (fd >= 0)
+    fcntl (fd, F_SETFL, fcntl (fd, F_GETFL) & ~O_NONBLOCK);
+  errno = err;
   return fd;
 }
 
@@ -82,9 +88,11 @@ open_again (const struct disk *d)
     return fd;
   if (fd >= 0)
     close (fd);
-  fd = open_renamed (d);
+  fd = d->id.handle_bytes > 0 ? open_renamed (d) : -1;
   if (fd >= 0 && is_same (d, fd))
     return fd;
+  if (fd == -1 && d->id.handle_bytes > 0 && would_fail_again (errno))
+    return -1;
   if (fd >= 0)
     close (fd);
   errno = ENOENT;
