@@ -10,7 +10,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need nbdinfo cmp setpriv prlimit
+need nbdinfo cmp jq setpriv prlimit
 
 size=$((40 * 1048576))
 
@@ -91,3 +91,23 @@ wait "${held[@]}" || :
 ask read 0 1M
 stop_nbdkit
 cmp -n 1048576 "$tmp/model" "$tmp/disk" >&2 || fail 'little memory: data is gone'
+
+# The kernel counts pages for who may write to the file or owns it.  If it stops
+# that (chown), an idle disk is not swept again and again.
+under=()
+rm -f "$tmp/disk"
+truncate -s 1T "$tmp/disk" || lacks 'needs files of 1 TiB'
+chown nobody "$tmp/disk"
+chmod 644 "$tmp/disk"
+chmod 777 "$tmp" # where it makes its socket
+start_nbdkit -u nobody -g nogroup -r "$plugin" "$tmp/disk" cache=none \
+  "stats=$tmp/stats"
+client_start --names "$uri"
+ask a open, a read 0 256K, a read $(((1 << 40) - 262144)) 256K
+chown root "$tmp/disk"
+ask a read $((1 << 30)) 4K
+sleep 3
+client_stop
+stop_nbdkit
+sweeps=$(jq '.disks[0].sweeps' "$tmp/stats")
+[ "$sweeps" -le 20 ] || fail "uncounted: $sweeps sweeps of an idle disk"

@@ -86,6 +86,10 @@ count_left_unlocks (struct evictor *ev)
   lock_assert (&ev->lock);
   if (page_map_has_windows (&ev->map) || ev->map.nr_reads > 0)
     return resident > 1 ? resident : 1;
+  /* mincore(2) takes readahead in flight for missing. */
+  if (resident == 0 && ev->config.pages->counts == COUNTS_BY_MINCORE &&
+      !ev->config.preserve && count_readers_locked (ev) > 0)
+    return -1;
   return resident <= 0 ? resident : resident > failed ? resident - failed : 0;
 }
 
@@ -120,7 +124,8 @@ allowance_locked (const struct evictor *ev)
 #define COUNTS_PER_TRY 256
 
 /* Where pages cannot be counted, a sweep for each share of requests limits the
- * resident pages.
+ * resident pages; also where the kernel has begun to refuse to count them, as
+ * after a chown(2).
  */
 bool
 count_due_unlocks (struct evictor *ev)
@@ -138,6 +143,10 @@ count_due_unlocks (struct evictor *ev)
                                    : BYTES_PER_COUNT;
   ev->count.not_before = nanoseconds_now () +
                          COUNT_FRACTION * (nanoseconds_now () - began);
+  if (resident == -1 && ev->count.after_sweep) {
+    ev->count.after_sweep = false;
+    return true;
+  }
   excess = resident - (int64_t) allowance_locked (ev);
   if (ev->count.after_sweep) /* other processes map or use what has stayed */
     ev->count.tolerated = excess > 0 ? excess : 0;
