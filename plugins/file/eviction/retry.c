@@ -90,7 +90,8 @@ write_and_wait (const struct evictor *ev, int fd, const struct extent *ranges,
   const struct pagecache *pc = ev->config.pages;
   const uint64_t page = kernel_page_size ();
   const int64_t size = kernel_size (fd);
-  const uint64_t end = (size + page - 1) / page * page;
+  const uint64_t end = size == -1 ? UINT64_MAX
+                                  : (size + page - 1) / page * page;
   struct errors_call call;
   bool all = true, written;
   size_t i;

@@ -264,6 +264,8 @@ thread_note_request_locked (struct evictor *ev)
     thread_join (ev->thread.id);
   err = thread_start (&ev->thread.id, run, ev);
   ev->thread.exists = ev->thread.runs = err == 0;
+  if (err)
+    throttle_set_busy (&ev->throttle, false);
   return err;
 }
 

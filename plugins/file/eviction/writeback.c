@@ -251,9 +251,12 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
   return clean && err == 0;
 }
 
-/* The times between two looks at a piece in flight, in ns. */
+/* The times between two looks at a piece in flight, in ns.  If it takes long, a
+ * hundredth of that time, up to LONGEST_POLL: a disk may not answer for days.
+ */
 #define LEAST_POLL 250000
 #define MOST_POLL 1000000
+#define LONGEST_POLL 20000000
 
 /* Look again and again whether the disk writes the next piece of a window, as
  * long as no writer waits for it: a system call that waits would keep the file
@@ -265,7 +268,8 @@ static bool
 poll_unlocks (struct evictor *ev, unsigned nr)
 {
   bool in_flight = ev->config.pages->by_range;
-  uint64_t ns = LEAST_POLL;
+  const uint64_t began = nanoseconds_now ();
+  uint64_t ns = LEAST_POLL, waited;
 
   while (in_flight && !evictor_is_closed_locked (ev)) {
     struct cursor at = ev->map.window[nr].waited; /* clients write it again */
@@ -279,7 +283,9 @@ poll_unlocks (struct evictor *ev, unsigned nr)
                                         p.runs[p.nr - 1].length);
     if (in_flight)
       sleep_until (nanoseconds_now () + ns);
-    ns = ns < MOST_POLL ? 2 * ns : MOST_POLL;
+    waited = nanoseconds_now () - began;
+    if (ns < MOST_POLL || (ns < waited / 100 && ns < LONGEST_POLL))
+      ns *= 2;
     lock_take (&ev->lock);
   }
   return in_flight;
