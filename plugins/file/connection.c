@@ -204,6 +204,26 @@ connection_write_all (struct connection *c, const char *buf, uint32_t count,
 
 /* ---- requests that change the disk ---- */
 
+bool
+connection_is_written (const struct connection *c, uint64_t offset,
+                       uint64_t length)
+{
+  struct disk *d = c->disk;
+  struct errors_call call;
+  int err;
+
+  if (errors_now (&d->errors))
+    return false;
+  if (!d->pages.by_range)
+    return errors_sync_fua (&d->errors, c->file.fd, 0, 0, 0) == 0;
+  errors_call_begins (&d->errors, &call);
+  err = pagecache_wait (&d->pages, d->fd, offset, length);
+  err = err ? err : pagecache_error (d->fd);
+  errors_call_ends (&d->errors, &call, err);
+  errors_settle (&d->errors);
+  return errors_now (&d->errors) == 0;
+}
+
 int
 connection_change_ends (struct connection *c, errors_mark begun, uint32_t count,
                         uint64_t offset, uint32_t flags, int r)

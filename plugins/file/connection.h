@@ -83,8 +83,15 @@ int connection_change_ends (struct connection *c, errors_mark begun,
 int connection_count (struct connection *c, enum stats_request what,
                       uint32_t bytes, int r);
 
+/* Write back the pages of a range, or of the file.  Returns true if they are on
+ * the disk: no error was ever recorded.
+ */
+bool connection_is_written (const struct connection *c, uint64_t offset,
+                            uint64_t length);
+
 /* Return whether [offset, offset+length) is certainly a hole: nothing of it is
- * stored, nor in the page cache.  If in doubt, return false.  length > 0.
+ * stored, also after the pages there were written back.  If in doubt, return
+ * false.  length > 0.
  */
 bool connection_is_hole (struct connection *c, uint64_t offset,
                          uint64_t length);

@@ -118,23 +118,17 @@ may_use (const struct disk *d, size_t i, const struct request *rq)
          !(atomic_load (&d->unsupported_methods) & (1u << i));
 }
 
-/* To give space back may take some (XFS, btrfs).  So a trim, which is a hint
- * and may be what makes room, does not fail for want of room.
- */
-static bool
-is_no_room (int err)
-{
-  return err == ENOSPC || err == EDQUOT;
-}
-
 /* Errors of the disk itself, with which every other method would fail, too.
  * Other errors are of the method: the range is not aligned (EINVAL), another
  * process has the device open (EBUSY), a sandbox forbids the call (EPERM), ...
+ * To give space back may take some (XFS, btrfs), but a trim, which is a hint
+ * and may be what makes room, does not fail for want of it.
  */
 static bool
-is_of_disk (int err)
+is_of_disk (int err, const struct request *rq)
 {
-  return err == EIO || is_no_room (err);
+  return err == EIO ||
+         (rq->purpose != TRIM && (err == ENOSPC || err == EDQUOT));
 }
 
 static void
@@ -178,28 +172,6 @@ may_have_folio (const struct disk *d, uint64_t at)
          pagecache_count (&d->pages, d->fd, at, unit);
 }
 
-/* Write back the pages of a range.  Returns true if they are on the disk: no
- * error was ever recorded.
- */
-static bool
-is_written (const struct connection *c, uint64_t offset, uint64_t length)
-{
-  struct disk *d = c->disk;
-  struct errors_call call;
-  int err;
-
-  if (errors_now (&d->errors))
-    return false;
-  if (!d->pages.by_range)
-    return errors_sync_fua (&d->errors, c->file.fd, 0, 0, 0) == 0;
-  errors_call_begins (&d->errors, &call);
-  err = pagecache_wait (&d->pages, d->fd, offset, length);
-  err = err ? err : pagecache_error (d->fd);
-  errors_call_ends (&d->errors, &call, err);
-  errors_settle (&d->errors);
-  return errors_now (&d->errors) == 0;
-}
-
 enum result { DONE, NOT_DONE, FAILED };
 
 static enum result
@@ -218,7 +190,7 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
       continue;
     err = run (&methods[i], c, offset, count);
     /* The file system may report an earlier failure of writeback, once. */
-    if (is_of_disk (err) && errors_now (&d->errors))
+    if (is_of_disk (err, rq) && errors_now (&d->errors))
       err = run (&methods[i], c, offset, count);
     log_method (c, name, offset, count, err);
     if (err == 0 && rq->purpose != TRIM && !no_old_pages (c, offset, count))
@@ -230,7 +202,7 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
     }
     if (err == EOPNOTSUPP || err == ENOTTY || err == ENOSYS)
       atomic_fetch_or (&d->unsupported_methods, 1u << i);
-    if (is_of_disk (err) && !(rq->purpose == TRIM && is_no_room (err))) {
+    if (is_of_disk (err, rq)) {
       errno = err;
       nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
                     c->file.name, name, count, offset);
@@ -260,7 +232,7 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
   if (d->evictor && evictor_zero_begins (d->evictor, &z, offset, count))
     may_lose |= may_have_folio (d, offset) ||
                 may_have_folio (d, offset + count);
-  if (!may_lose || is_written (c, z.offset, z.length))
+  if (!may_lose || connection_is_written (c, z.offset, z.length))
     r = try_methods (c, rq, offset, count);
   if (d->evictor)
     evictor_zero_ends (d->evictor, &z);
@@ -292,8 +264,9 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   return 0;
 }
 
-/* Zero a part of a page.  A hole needs nothing, unless it must get blocks.  If
- * there is no room to write (copy on write), a trim leaves the part as it is.
+/* Zero a part of a page.  A hole needs nothing, unless it must get blocks.  A
+ * trim is a hint: the part may stay as it is if it cannot be written, for want
+ * of room (copy on write) or on a file system that has become read-only.
  */
 static int
 zero_part (struct connection *c, const struct request *rq, uint64_t offset,
@@ -303,7 +276,7 @@ zero_part (struct connection *c, const struct request *rq, uint64_t offset,
     return 0;
   if (write_zeroes (c, offset, count) == 0)
     return 0;
-  return rq->purpose == TRIM && is_no_room (errno) ? 0 : -1;
+  return rq->purpose == TRIM && errno != EIO ? 0 : -1;
 }
 
 /* Whole pages are changed by a method, and the rest is written.  The kernel may
