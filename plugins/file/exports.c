@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,15 +75,19 @@ exports_reopen (int fd, int flags, const char *name)
 
 /* A descriptor that cannot write is meant for reading, even if the file could
  * be opened for writing; and one with O_APPEND ignores the offset of a write.
+ * Whoever has opened it with O_SYNC or O_DSYNC wants each write to be durable.
  */
 static int
 open_inherited (bool readonly, struct exported *e)
 {
-  const int mode = fcntl (options.fd, F_GETFL) & O_ACCMODE;
+  const int flags = fcntl (options.fd, F_GETFL);
   int fd;
 
-  e->writable = !readonly && mode != O_RDONLY;
-  fd = exports_reopen (options.fd, e->writable ? O_RDWR : O_RDONLY, e->name);
+  e->writable = !readonly && (flags & O_ACCMODE) != O_RDONLY;
+  fd = exports_reopen (options.fd,
+                       (e->writable ? O_RDWR : O_RDONLY) |
+                         (flags & (O_SYNC | O_DSYNC | O_NOATIME)),
+                       e->name);
   if (fd >= 0 && (is_read_only_device (fd) || (fcntl (fd, F_GETFL) & O_APPEND)))
     e->writable = false;
   return fd;
@@ -241,11 +246,13 @@ is_listed (int dirfd, const struct dirent *d)
          is_name_servable (dirfd, d->d_name);
 }
 
+/* One at a time, as the position in the directory may be shared. */
 static int
 list_directory (DIR *dir, struct nbdkit_exports *exports)
 {
   struct dirent *d;
 
+  rewinddir (dir);
   for (;;) {
     errno = 0;
     d = readdir (dir);
@@ -265,6 +272,7 @@ list_directory (DIR *dir, struct nbdkit_exports *exports)
 int
 exports_list (int readonly, int is_tls, struct nbdkit_exports *exports)
 {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   DIR *dir;
   int fd, r;
 
@@ -279,7 +287,9 @@ exports_list (int readonly, int is_tls, struct nbdkit_exports *exports)
       close (fd);
     return -1;
   }
+  pthread_mutex_lock (&lock);
   r = list_directory (dir, exports);
+  pthread_mutex_unlock (&lock);
   closedir (dir);
   return r;
 }

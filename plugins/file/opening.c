@@ -110,8 +110,12 @@ resolve (int dirfd, const char *name, int flags, int restrictions)
 int
 open_directory (void)
 {
-  return openat (options.fd, options.path ? options.path : ".",
-                 O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = openat (options.fd, options.path ? options.path : ".",
+                         O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+  if (fd == -1 && options.source == SOURCE_DIRFD)
+    return fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
+  return fd;
 }
 
 int

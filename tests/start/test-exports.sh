@@ -132,6 +132,19 @@ if strace -o /dev/null true 2>/dev/null; then
   ! grep '"busy"' "$tmp/trace" | grep -v O_PATH >&2 || fail 'opens the name'
 fi
 
+# A parent with more rights may open a directory that the server may search, but
+# not read.
+if [ "$(id -u)" = 0 ]; then
+  install -d -m 711 "$tmp/search"
+  install -m 666 "$dir/good" "$tmp/search/good"
+  chmod 777 "$tmp" # where it makes its socket
+  start_nbdkit -u nobody -g nogroup file dirfd=7 7<"$tmp/search"
+  [ "$(size_of good)" = 10001 ] ||
+    fail "without the right to read: $(<"$tmp/log")"
+  for _ in 1 2; do lists 'without the right to read' good; done
+  stop_nbdkit
+fi
+
 # A sandbox may refuse statx(2), without which no program starts on 32-bit
 # machines.
 under=("$builddir/lib/without-statx")

@@ -34,6 +34,20 @@ serves '' fd=7 7<>"$disk"
 serves '' fd=7 7<"$disk"
 serves disk dirfd=7 7<"$tmp/dir"
 
+# Each write of a descriptor with O_DSYNC is durable: so is each of a client.
+if [ -x /usr/bin/python3 ]; then
+  under=(/usr/bin/python3 -c 'import os, sys
+os.dup2 (os.open (sys.argv[1], os.O_RDWR | os.O_DSYNC), 7)
+os.execvp (sys.argv[2], sys.argv[2:])' "$disk")
+  start_nbdkit file fd=7
+  under=()
+  client_start "$uri"
+  synchronous=$(grep -ls '^flags:.*1...2$' "/proc/$server/fdinfo"/* | wc -l)
+  [ "$synchronous" -ge 2 ] || fail 'fd=: O_DSYNC is lost'
+  client_stop
+  stop_nbdkit
+fi
+
 for parameter in cache=default cache=none \
   reduce-memory-pressure={true,false,1,off} \
   fadvise={normal,random,sequential}; do
