@@ -108,8 +108,9 @@ file_can_extents (void *handle)
   return c->disk->can_seek_hole;
 }
 
-/* For .can_multi_conn: a flush on one connection covers the writes of all.  For
- * .can_fast_zero: a request that would not be fast fails with EOPNOTSUPP.
+/* For .can_trim, and .can_multi_conn: a flush on one connection covers the
+ * writes of all.  For .can_fast_zero: a request that would not be fast fails
+ * with EOPNOTSUPP.
  */
 static int
 always (void *handle)
@@ -121,6 +122,12 @@ static int
 file_can_fua (void *handle)
 {
   return NBDKIT_FUA_NATIVE;
+}
+
+static int
+file_can_cache (void *handle)
+{
+  return NBDKIT_CACHE_NATIVE;
 }
 
 static struct nbdkit_plugin plugin = {
@@ -144,9 +151,11 @@ static struct nbdkit_plugin plugin = {
   .is_rotational = file_is_rotational,
   .can_write = file_can_write,
   .can_extents = file_can_extents,
+  .can_trim = always,
   .can_multi_conn = always,
   .can_fast_zero = always,
   .can_fua = file_can_fua,
+  .can_cache = file_can_cache,
   .pread = connection_read,
   .pwrite = connection_write,
   .flush = connection_flush,
