@@ -22,15 +22,16 @@ says ()
 }
 
 commit=$("$NBDKIT" file --version | sed -n 's/^file //p')
-[[ $commit =~ ^$version(-([0-9]+-)?g[0-9a-f]+(-dirty)?)?$ ]] ||
+[[ $commit =~ ^$version(-([0-9]+-)?g[0-9a-f]+)?(-dirty)?$ ]] ||
   fail "--version: $commit"
 says "--dump-plugin" "version=$commit" "$NBDKIT" file --dump-plugin
 "$NBDKIT" -v -U - file "$top/NEWS" --run true 2>"$tmp/log"
 grep -q "debug: nbdkit-windowed-file $commit$" "$tmp/log" ||
   fail 'the log lacks the version'
 
-says "debian/changelog" "nbdkit-windowed-file ($version-1)" \
-  sed '1 s/).*/)/; q' "$top/debian/changelog"
+# A distribution has revisions of its own.
+says "debian/changelog" "nbdkit-windowed-file ($version)" \
+  sed '1 s/(\([0-9.]*\).*/(\1)/; q' "$top/debian/changelog"
 says "NEWS" "$version" sed -n 's/^\([0-9][^ ]*\).*/\1/p; /^[0-9]/q' "$top/NEWS"
 says "the changelog of the spec" "$version-1" \
   sed -n '/^%changelog/,/^-/ s/^\*.* - //p' \
