@@ -142,7 +142,7 @@ make_op (const struct parameters *p, const struct habits *h, unsigned worker)
     o.length = one_in (2) ? random_below (200) : 0;
   }
   else if (r < 98)
-    o.kind = OP_zero;
+    o.kind = random_below (100) < h->fua ? OP_zero_fua : OP_zero;
   else
     o.kind = h->only_write ? OP_write : OP_prefetch;
   return o;
@@ -226,7 +226,8 @@ carry_out (const struct op *o)
     connection_write (c, offset, length, o->kind == OP_write_fua);
     break;
   case OP_zero:
-    connection_zero (c, offset, length, false);
+  case OP_zero_fua:
+    connection_zero (c, offset, length, o->kind == OP_zero_fua);
     break;
   case OP_read:
     connection_read (c, offset, length);

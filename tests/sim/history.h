@@ -18,6 +18,7 @@
   X (write)                                                                    \
   X (write_fua)                                                                \
   X (zero)                                                                     \
+  X (zero_fua)                                                                 \
   X (read)                                                                     \
   X (prefetch)                                                                 \
   X (flush)                                                                    \

@@ -480,7 +480,7 @@ promise_ticked (const struct lock *l, uint64_t since)
  * a slow drop that left its pages, for example in a folio that another window
  * shares, drops are left out until the next count.  What is given up stays on
  * NFS until it is committed.  Where neither FIEMAP nor sync_file_range works,
- * only the next fdatasync waits for it (seed 40352782).
+ * only the next fdatasync waits for it (given-up-without-ranges.txt).
  */
 void
 promise_resident (const struct file *f)

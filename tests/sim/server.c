@@ -300,6 +300,8 @@ change_ends (struct connection *c, struct change *change, int err)
                            change->length, change->begun);
   ended = ++event;
   errors_change_ends (&c->disk->errors, change->begun);
+  if (change->fua)
+    evictor_flushed (c->disk->evictor);
   if (err)
     promise_failed (c->file);
   for (i = 0; i < change->nr; i++) {
