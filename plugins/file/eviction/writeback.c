@@ -115,6 +115,24 @@ unstarted_locked (const struct evictor *ev)
   return 0;
 }
 
+/* Return the dirty bytes of a piece: over its span, as that is one call.  With
+ * preserve, other processes' pages stay there: to walk 1 GiB of them for each
+ * piece left 2,100 of 52,000 random 4K writes a second (Linux 6.18).
+ */
+static uint64_t
+dirty_bytes (const struct evictor *ev, const struct piece *p)
+{
+  const struct extent *e = ev->config.preserve ? p->runs : &p->span;
+  const unsigned nr = ev->config.preserve ? p->nr : 1;
+  uint64_t dirty = 0;
+  unsigned i;
+
+  for (i = 0; i < nr; i++)
+    dirty += pagecache_dirty (ev->config.pages, ev->config.fd, e[i].offset,
+                              e[i].length);
+  return dirty;
+}
+
 /* Where ranges cannot be waited for, there is no limit: fdatasync(2) starts all
  * pieces anyway, and errors of the start are not taken for lost data.
  */
@@ -140,8 +158,7 @@ writeback_start_unlocks (struct evictor *ev)
     /* Fewer than the piece has are in flight if a flush or the span of an
      * earlier piece has written it.
      */
-    const uint64_t dirty = pagecache_dirty (ev->config.pages, ev->config.fd,
-                                            p.span.offset, p.span.length);
+    const uint64_t dirty = dirty_bytes (ev, &p);
 
     p.bytes = dirty < p.bytes ? dirty : p.bytes;
     if (has_short_runs (ev, &p))
