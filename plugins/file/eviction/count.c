@@ -143,7 +143,8 @@ count_due_unlocks (struct evictor *ev)
                                    : BYTES_PER_COUNT;
   ev->count.not_before = nanoseconds_now () +
                          COUNT_FRACTION * (nanoseconds_now () - began);
-  if (resident == -1 && ev->count.after_sweep) {
+  if (resident == -1 && ev->count.after_sweep &&
+      ev->config.pages->counts == COUNTS_BY_CACHESTAT) {
     ev->count.after_sweep = false;
     return true;
   }
