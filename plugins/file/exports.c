@@ -121,7 +121,7 @@ open_source (const char *export_name, bool readonly, struct exported *e)
     return open_file (AT_FDCWD, options.path, readonly, e);
   if (options.source == SOURCE_FD)
     return open_inherited (readonly, e);
-  dirfd = open_directory ();
+  dirfd = open_directory (O_PATH);
   if (dirfd == -1)
     return -1;
   fd = open_file (dirfd, export_name, readonly, e);
@@ -246,7 +246,6 @@ is_listed (int dirfd, const struct dirent *d)
          is_name_servable (dirfd, d->d_name);
 }
 
-/* One at a time, as the position in the directory may be shared. */
 static int
 list_directory (DIR *dir, struct nbdkit_exports *exports)
 {
@@ -272,14 +271,21 @@ list_directory (DIR *dir, struct nbdkit_exports *exports)
 int
 exports_list (int readonly, int is_tls, struct nbdkit_exports *exports)
 {
+  /* One list at a time, if they share a position in the directory. */
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  bool shared = false;
   DIR *dir;
   int fd, r;
 
   if (!options_serve_directory ())
     return nbdkit_add_export (exports, "", NULL);
 
-  fd = open_directory ();
+  /* dirfd= may be one that this process may search, but not open to read. */
+  fd = open_directory (O_RDONLY);
+  if (fd == -1 && options.source == SOURCE_DIRFD) {
+    fd = fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
+    shared = true;
+  }
   dir = fd >= 0 ? fdopendir (fd) : NULL;
   if (dir == NULL) {
     nbdkit_error ("cannot list the exports: opening the directory: %m");
@@ -287,9 +293,11 @@ exports_list (int readonly, int is_tls, struct nbdkit_exports *exports)
       close (fd);
     return -1;
   }
-  pthread_mutex_lock (&lock);
+  if (shared)
+    pthread_mutex_lock (&lock);
   r = list_directory (dir, exports);
-  pthread_mutex_unlock (&lock);
+  if (shared)
+    pthread_mutex_unlock (&lock);
   closedir (dir);
   return r;
 }

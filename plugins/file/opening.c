@@ -108,14 +108,10 @@ resolve (int dirfd, const char *name, int flags, int restrictions)
 /* ---- the served directory ---- */
 
 int
-open_directory (void)
+open_directory (int flags)
 {
-  const int fd = openat (options.fd, options.path ? options.path : ".",
-                         O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-  if (fd == -1 && options.source == SOURCE_DIRFD)
-    return fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
-  return fd;
+  return openat (options.fd, options.path ? options.path : ".",
+                 flags | O_DIRECTORY | O_CLOEXEC);
 }
 
 int

@@ -32,11 +32,10 @@ bool would_fail_again (int err);
  */
 int opening_check (void);
 
-/* Open the directory of dir= or dirfd=.  That of dirfd= may be one that this
- * process may search, but not read: then the descriptor is a duplicate, which
- * shares its position with others.  Returns -1 with errno.
+/* Open the directory of dir= or dirfd=, with O_PATH or O_RDONLY: to find files
+ * in it, this process need not be allowed to read it.  Returns -1 with errno.
  */
-int open_directory (void);
+int open_directory (int flags);
 
 /* Whether a name in the directory leads to a file that is served.  Symbolic
  * links are followed as far as open_file follows them; unless symlinks=follow

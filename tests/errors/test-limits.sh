@@ -92,8 +92,8 @@ ask read 0 1M
 stop_nbdkit
 cmp -n 1048576 "$tmp/model" "$tmp/disk" >&2 || fail 'little memory: data is gone'
 
-# The kernel counts pages for who may write to the file or owns it.  If it stops
-# that (chown), an idle disk is not swept again and again.
+# The kernel counts pages for the owner of a file and those with the right to
+# write to it.  If that ends (chown), an idle disk is not swept again and again.
 under=()
 rm -f "$tmp/disk"
 truncate -s 1T "$tmp/disk" || lacks 'needs files of 1 TiB'

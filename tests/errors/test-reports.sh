@@ -49,8 +49,8 @@ written_twice ()
   ask a write 0 4M
 }
 
-# The client that returns has its error once, and the log, too, whoever looks in
-# meanwhile.  Whoever comes later has none.
+# The client that returns has its error once, and so has the log, also if others
+# look before.  Later clients have none.
 comes_back ()
 {
   local i expected=1

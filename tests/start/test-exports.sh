@@ -132,12 +132,15 @@ if strace -o /dev/null true 2>/dev/null; then
   ! grep '"busy"' "$tmp/trace" | grep -v O_PATH >&2 || fail 'opens the name'
 fi
 
-# A parent with more rights may open a directory that the server may search, but
-# not read.
+# A server may have the right to search the directory, but not to read it.  It
+# cannot list it then, unless a parent with more rights opened it.
 if [ "$(id -u)" = 0 ]; then
   install -d -m 711 "$tmp/search"
   install -m 666 "$dir/good" "$tmp/search/good"
   chmod 777 "$tmp" # where it makes its socket
+  start_nbdkit -u nobody -g nogroup file dir="$tmp/search"
+  [ "$(size_of good)" = 10001 ] || fail "dir=, no right to read: $(<"$tmp/log")"
+  stop_nbdkit
   start_nbdkit -u nobody -g nogroup file dirfd=7 7<"$tmp/search"
   [ "$(size_of good)" = 10001 ] ||
     fail "without the right to read: $(<"$tmp/log")"
