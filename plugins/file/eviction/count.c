@@ -86,9 +86,12 @@ count_left_unlocks (struct evictor *ev)
   lock_assert (&ev->lock);
   if (page_map_has_windows (&ev->map) || ev->map.nr_reads > 0)
     return resident > 1 ? resident : 1;
-  /* mincore(2) takes readahead in flight for missing. */
+  /* mincore(2) takes readahead in flight for missing, and may take 0.1 s.  So
+   * an idle disk is looked at once more, and not as long as there are readers.
+   */
   if (resident == 0 && ev->config.pages->counts == COUNTS_BY_MINCORE &&
-      !ev->config.preserve && count_readers_locked (ev) > 0)
+      !ev->config.preserve && count_readers_locked (ev) > 0 &&
+      ev->idle.attempts == 0)
     return -1;
   return resident <= 0 ? resident : resident > failed ? resident - failed : 0;
 }

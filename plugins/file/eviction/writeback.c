@@ -301,7 +301,7 @@ poll_unlocks (struct evictor *ev, unsigned nr)
     if (in_flight)
       sleep_until (nanoseconds_now () + ns);
     waited = nanoseconds_now () - began;
-    if (ns < MOST_POLL || (ns < waited / 100 && ns < LONGEST_POLL))
+    if (ns < MOST_POLL || (ns < waited / 100 && ns <= LONGEST_POLL / 2))
       ns *= 2;
     lock_take (&ev->lock);
   }
