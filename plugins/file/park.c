@@ -20,6 +20,7 @@
 #include "disk.h"
 #include "exports.h"
 #include "opening.h"
+#include "options.h"
 #include "eviction/util.h"
 
 /* How long a disk is parked, and how often to see if a client has come back.
@@ -40,14 +41,19 @@ open_renamed (const struct disk *d)
   _Alignas(struct file_handle) char
     room[sizeof (struct file_handle) + sizeof d->id.handle];
   struct file_handle *h = (struct file_handle *) room;
-  char *folder = strdup (d->path);
-  int fd = -1, at, err;
+  char *folder;
+  int fd, at, err;
 
-  if (folder == NULL)
-    return -1;
-  *strrchr (folder, '/') = '\0';
-  at = open (*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  free (folder);
+  if (options_serve_directory ())
+    at = open_directory (O_RDONLY);
+  else {
+    folder = strdup (d->path);
+    if (folder == NULL)
+      return -1;
+    *strrchr (folder, '/') = '\0';
+    at = open (*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free (folder);
+  }
   h->handle_bytes = d->id.handle_bytes;
   h->handle_type = d->id.handle_type;
   memcpy (h->f_handle, d->id.handle, d->id.handle_bytes);

@@ -182,21 +182,34 @@ case_refused ()
   unmount_disk
 }
 
-case_renamed ()
+# renamed EXPORT ARGUMENT: of a server of the image.
+renamed ()
 {
   mount_disk
-  start_nbdkit file "$image" cache=none
+  start_nbdkit file "$2" cache=none 7<"$tmp/mounted"
+  uri=${uri/\?/$1?}
   leave
   parked
   mv "$image" "$image.new"
   sleep 0.3 # it is opened again, and parked
   touch "$tmp/gate"
-  empty_soon "$image.new" 'renamed after the last client has left'
-  cmp -n 128K "$tmp/src" "$image.new" || fail 'the data was lost'
-  [ ! -s "$tmp/log" ] || fail "renamed: $(<"$tmp/log")"
+  empty_soon "$image.new" "$2: renamed after the last client has left"
+  cmp -n 128K "$tmp/src" "$image.new" || fail "$2: the data was lost"
+  [ ! -s "$tmp/log" ] || fail "$2: renamed: $(<"$tmp/log")"
   stop_nbdkit
   unmount_disk
 }
 
-[ $# -gt 0 ] || set -- unmounted terminated leased refused renamed
+case_renamed ()
+{
+  renamed '' "$image"
+}
+
+case_renamed_in_directory ()
+{
+  renamed image dirfd=7
+}
+
+[ $# -gt 0 ] ||
+  set -- unmounted terminated leased refused renamed renamed_in_directory
 for name; do "case_$name"; done
