@@ -144,7 +144,7 @@ log_method (const struct connection *c, const char *name, uint64_t offset,
 /* Drop the pages that a method should have replaced.  btrfs, also below
  * overlayfs, keeps pages whose writeback failed, and takes their range for a
  * hole: it succeeds, and leaves the old data in memory (Linux 6.18).  Returns
- * false if pages are left, or the kernel does not report pages.
+ * false if pages are left, or cannot be counted.
  */
 static bool
 no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
@@ -155,7 +155,7 @@ no_old_pages (const struct connection *c, uint64_t offset, uint64_t count)
     return true;
   return kernel_drop (d->fd, offset, count) == 0 &&
          d->pages.counts != COUNTS_BY_NOTHING &&
-         pagecache_count (&d->pages, d->fd, offset, count) <= 0;
+         pagecache_count (&d->pages, d->fd, offset, count) == 0;
 }
 
 /* Whether the pages before and behind "at" may be in one folio: then both are
