@@ -216,8 +216,8 @@ open_checked (int dirfd, const char *name, int flags, int path_fd, mode_t type)
   return fd;
 }
 
-int
-open_file (int dirfd, const char *name, bool readonly, struct exported *e)
+static int
+open_found (int dirfd, const char *name, bool readonly, struct exported *e)
 {
   const int path_fd = resolve (dirfd, name, O_PATH, 0);
   int fd = -1, err;
@@ -236,11 +236,24 @@ open_file (int dirfd, const char *name, bool readonly, struct exported *e)
         nbdkit_debug ("%s: opening for writing: %m: serving it read-only",
                       e->name);
     }
-    if (fd == -1 && (readonly || !would_fail_again (errno)))
+    if (fd == -1 &&
+        (readonly || !(would_fail_again (errno) || errno == ESTALE)))
       fd = open_checked (dirfd, name, O_RDONLY, path_fd, type);
   }
   err = errno;
   close (path_fd);
   errno = err;
   return fd;
+}
+
+/* ESTALE: the name was another file's when it was looked up, as the kernel
+ * remembers names of NFS for a while.
+ */
+int
+open_file (int dirfd, const char *name, bool readonly, struct exported *e)
+{
+  const int fd = open_found (dirfd, name, readonly, e);
+
+  return fd == -1 && errno == ESTALE ? open_found (dirfd, name, readonly, e)
+                                     : fd;
 }
