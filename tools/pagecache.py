@@ -14,9 +14,11 @@ from typing import NamedTuple, Optional
 
 PAGE = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.mmap.restype = ctypes.c_void_p
-LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
-                      ctypes.c_int, ctypes.c_int, ctypes.c_long)
+# On 32-bit machines glibc's mmap takes offsets of 32 bits.
+MMAP = LIBC.mmap64 if hasattr(LIBC, "mmap64") else LIBC.mmap
+MMAP.restype = ctypes.c_void_p
+MMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
+                 ctypes.c_int, ctypes.c_int64)
 LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 CACHESTAT = 451         # on all architectures but alpha
@@ -105,8 +107,8 @@ class File:
         for offset in range(0, size, MINCORE_SPAN):
             length = min(MINCORE_SPAN, size - offset)
             pages = ctypes.create_string_buffer(-(-length // PAGE))
-            where = LIBC.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED,
-                              self.fd, offset)
+            where = MMAP(None, length, mmap.PROT_READ, mmap.MAP_SHARED, self.fd,
+                         offset)
             if where == ctypes.c_void_p(-1).value:
                 raise _os_error(self.path)
             r = LIBC.mincore(where, length, pages)
@@ -139,7 +141,8 @@ class Watcher(threading.Thread):
 
 
 class Watch(Watcher):
-    """Counts the resident pages of files.  A file may appear later."""
+    """Counts the resident pages of files.  A file may appear later, or another
+    in its place, which begins anew."""
 
     def __init__(self, paths, interval=0.01):
         super().__init__(interval)
@@ -151,6 +154,10 @@ class Watch(Watcher):
         """Count each once."""
         for path, file in self.files.items():
             with contextlib.suppress(OSError):
+                if file and file.is_deleted() and os.path.exists(path):
+                    file.close()
+                    self.files[path] = file = None
+                    self.samples[path].clear()
                 self.files[path] = file = file or File(path)
                 self.samples[path].append((time.monotonic() - self.begin,
                                            file.counts().resident // PAGE))

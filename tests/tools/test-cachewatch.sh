@@ -108,6 +108,9 @@ done
 ! grep -q ' MB' "$tmp/screen" || fail "two units: $(<"$tmp/screen")"
 COLUMNS=60 "$watch" --once "$tmp/file" >"$tmp/screen"
 [ "$(wc -l <"$tmp/screen")" = 7 ] || fail "wrapped: $(<"$tmp/screen")"
+COLUMNS=20 "$watch" --once "$tmp/file" >"$tmp/screen" || fail 'narrow'
+PYTHONIOENCODING=latin-1 "$watch" --once "$tmp/file" >"$tmp/screen" ||
+  fail 'a locale without the characters of the bar'
 
 # A few pages of a large file are not 0.0 MiB, and one page of a small file is
 # not more than all of it.
@@ -235,6 +238,9 @@ cat >"$tmp/forged" <<'END'
 END
 "$watch" --stats "$tmp/forged" | grep -qxF 'e\x1b[2J\x07, cache=none' ||
   fail 'a forged name reaches the terminal'
+sed 's/"reads": 1/"wait_ns": 1e999/' "$tmp/forged" >"$tmp/huge"
+sed "s/\"reads\": 1/\"wait_ns\": 1$(printf '%0400d' 0)/" "$tmp/forged" \
+  >"$tmp/long"
 sed -i 2d "$tmp/forged"
 "$watch" --stats "$tmp/forged" | grep -q 'no disk was opened yet' ||
   fail 'no disks'
@@ -266,4 +272,6 @@ refused 'No such file' --stats "$tmp/missing"
 refused 'no complete statistics' --stats "$tmp/file"
 head -n 2 "$tmp/stats" >"$tmp/half"
 refused 'no complete statistics' --stats "$tmp/half"
+refused 'no complete statistics' --stats "$tmp/long"
+"$watch" --stats "$tmp/huge" >"$tmp/screen" || fail 'a huge number'
 refused 'no FILE to watch'

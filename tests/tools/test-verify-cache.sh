@@ -54,6 +54,22 @@ verify 1 --settle 0 -- nbdcopy -- "$tmp/in" "${ours[@]}" "]"
 grep -q 'more than 0 pages left' "$tmp/out" || fail 'what is wrong?'
 grep -q '16384 *64\.0 *more than' "$tmp/out" || fail 'how many MiB are left?'
 verify 0 --max-pages 16384 -- nbdcopy -- "$tmp/in" "${ours[@]}" "]"
+# The file is not always the next word.
+verify 0 -- nbdcopy -- "$tmp/in" [ "$NBDKIT" --exit-with-parent file cache=none \
+  "$tmp/out.img" ]
+grep -q ' out.img .* ok$' "$tmp/out" || fail 'the file behind a parameter'
+refused 2 'say which files' -- "$NBDKIT" file cache=none "dir=$tmp" --run true
+# A name that is not UTF-8.
+cp "$tmp/in" "$tmp/"$'\xff'
+PYTHONIOENCODING=utf-8 verify 0 --max-pages 16384 --file "$tmp/"$'\xff' -- true
+grep -q ' \\xff ' "$tmp/out" || fail "the name: $(<"$tmp/out")"
+rm "$tmp/"$'\xff'
+# A command that replaces its file: the old one has pages, the new one none.
+truncate -s 64M "$tmp/old.img"
+cat "$tmp/in" >"$tmp/old.img"
+truncate -s 64M "$tmp/new.img"
+verify 0 --max-running 1 --file "$tmp/old.img" -- \
+  sh -c "sleep 0.1; mv $tmp/new.img $tmp/old.img; sleep 0.1"
 verify 1 --settle 0 --max-pages 16384 --max-running 16383 --file "$tmp/in" \
   -- cat "$tmp/in" "$tmp/in"
 grep -q 'more than 16383 pages while it ran' "$tmp/out" || fail 'what is wrong?'
