@@ -138,7 +138,9 @@ device_property (int fd, unsigned long request, const char *name)
   return sysfs_number ("/sys/dev/block/", st.st_rdev, above);
 }
 
-/* btrfs hides its device, and reads ahead at least 4 MiB. */
+/* btrfs hides its device, and reads ahead at least 4 MiB.  The kernel doubles
+ * the readahead of a sequential reader (generic_fadvise).
+ */
 uint64_t
 disk_read_ahead (const struct disk *d)
 {
@@ -147,7 +149,11 @@ disk_read_ahead (const struct disk *d)
 
   if (kb == -1) /* a partition: its parent has it */
     kb = sysfs_number ("/sys/dev/block/", dev, "../queue/read_ahead_kb");
-  return (kb >= 0 ? kb : 4096) * UINT64_C (1024);
+  if (kb == -1)
+    kb = 4096;
+  if (options.fadvise == POSIX_FADV_SEQUENTIAL)
+    kb *= 2;
+  return kb * UINT64_C (1024);
 }
 
 /* ---- what the file can do ---- */

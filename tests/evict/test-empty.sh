@@ -31,6 +31,22 @@ writes ()
   ask write $((size - 5001)) 5001
 }
 
+# reads TARGET: a client stops in the middle, also one with more readahead.
+reads ()
+{
+  local advice at
+
+  for advice in normal sequential; do
+    start_nbdkit file "$1" cache=none "fadvise=$advice"
+    client_start --names "$uri"
+    ask a open
+    for at in 0 512K 1M 1536K; do ask a read "$at" 512K; done
+    client_stop
+    empty_soon "$1" "after a client has read, fadvise=$advice"
+    stop_nbdkit
+  done
+}
+
 # stays_empty TARGET: a file or block device of $size bytes, all
 # of them zero.
 stays_empty ()
@@ -78,6 +94,7 @@ stays_empty ()
   empty_now "$target" 'after the server has ended'
   same "$tmp/src" "$target"
   drop "$target"
+  reads "$target"
 
   # A server that is ended does not close a connection as usual, it forgets it.
   start_and_connect file "$target" cache=none
