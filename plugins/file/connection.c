@@ -10,8 +10,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -181,8 +185,8 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
   if (err == 0)
     return 0;
   errno = err;
-  nbdkit_error ("%s: writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                c->file.name, count, offset);
+  connection_error (c, "writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
+                    count, offset);
   return -1;
 }
 
@@ -235,9 +239,8 @@ connection_change_ends (struct connection *c, errors_mark begun, uint32_t count,
     err = errors_sync_fua (&c->disk->errors, c->file.fd, offset, count, begun);
     errno = err;
     if (err) {
-      nbdkit_error ("%s: a request with FUA, or an earlier write, could not be "
-                    "written back: %m",
-                    c->file.name);
+      connection_error (c, "a request with FUA, or an earlier write, could not "
+                           "be written back: %m");
       r = -1;
     }
   }
@@ -249,6 +252,33 @@ connection_change_ends (struct connection *c, errors_mark begun, uint32_t count,
 }
 
 /* ---- requests ---- */
+
+/* The failures of a disk that are logged: the first ones, and then the 1,000th,
+ * the 10,000th and so on.
+ */
+#define FAILURES_LOGGED 100
+
+void
+connection_error (const struct connection *c, const char *message, ...)
+{
+  const unsigned nr = atomic_fetch_add (&c->disk->failures, 1) + 1;
+  unsigned next = FAILURES_LOGGED;
+  const char *more = "";
+  char text[256];
+  va_list args;
+
+  while (next < nr && next <= UINT_MAX / 10)
+    next *= 10;
+  if (nr > FAILURES_LOGGED && nr != next)
+    return;
+  va_start (args, message);
+  vsnprintf (text, sizeof text, message, args); /* %m needs errno */
+  va_end (args);
+  if (nr >= FAILURES_LOGGED)
+    more = " (the log has the next failure of this disk when there are ten "
+           "times as many)";
+  nbdkit_error ("%s: %s%s", c->file.name, text, more);
+}
 
 int
 connection_count (struct connection *c, enum stats_request what, uint32_t bytes,
@@ -294,10 +324,9 @@ connection_flush (void *handle, uint32_t flags)
     evictor_flushed (ev);
   errno = err;
   if (err)
-    nbdkit_error ("%s: flush: data that was written earlier could not be "
-                  "written back: %m: write all data since the last successful "
-                  "flush again, or abort the copy",
-                  c->file.name);
+    connection_error (c, "flush: data that was written earlier could not be "
+                         "written back: %m: write all data since the last "
+                         "successful flush again, or abort the copy");
   return connection_count (c, STATS_FLUSH, 0, err ? -1 : 0);
 }
 

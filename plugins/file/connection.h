@@ -79,6 +79,13 @@ int connection_change_ends (struct connection *c, errors_mark begun,
                             uint32_t count, uint64_t offset, uint32_t flags,
                             int r);
 
+/* Log that a request failed, with the name of its file and %m, and keep errno.
+ * A client may try again as long as its disk refuses, so not all failures of a
+ * disk are logged.
+ */
+void connection_error (const struct connection *c, const char *message, ...)
+  __attribute__ ((format (printf, 2, 3)));
+
 /* Count a request of "bytes" bytes that returned "r", which is passed on. */
 int connection_count (struct connection *c, enum stats_request what,
                       uint32_t bytes, int r);

@@ -26,8 +26,8 @@ static void
 log_error (const struct connection *c, uint32_t count, uint64_t offset,
            const char *why)
 {
-  nbdkit_error ("%s: reading %" PRIu32 " bytes at offset %" PRIu64 ": %s",
-                c->file.name, count, offset, why);
+  connection_error (c, "reading %" PRIu32 " bytes at offset %" PRIu64 ": %s",
+                    count, offset, why);
 }
 
 /* Read past the page cache with "direct", else through it.  Returns 0, or -1

@@ -204,8 +204,8 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
       atomic_fetch_or (&d->unsupported_methods, 1u << i);
     if (is_of_disk (err, rq)) {
       errno = err;
-      nbdkit_error ("%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
-                    c->file.name, name, count, offset);
+      connection_error (c, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
+                        name, count, offset);
       return FAILED;
     }
   }

@@ -79,6 +79,13 @@ eventually 10 no_thread || fail 'the thread does not end when idle'
 ask_error EIO a flush
 quiet 'all of them' 9
 
+# A client that tries again and again.
+for i in {0..249}; do
+  ask_error EIO a write "$((300 + i))M" 4K fua
+done
+quiet 'failed requests' 120
+grep -q 'next failure of this disk' "$tmp/log" || fail 'no line says that'
+
 # The last client leaves without a flush, and the disk has recovered.
 for i in {200..299}; do
   ask a write "${i}M" 1M
