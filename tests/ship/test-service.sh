@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# Under systemd, a file system whose images the service serves cannot be unmounted
+# while a client is connected, and can be when none is; what is mounted in its
+# place is served from then on, also below the mount point.  A directory that is
+# missing for a while, and a server that dies often, do not end the socket.
+#
+# systemd runs in a container on this machine's own root, with an overlay over
+# it.
+#
+# Copyright (C) 2026 The nbdkit-windowed-file authors
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+need make nbdinfo nbdcopy systemd-nspawn nsenter
+
+root=$tmp/root
+unit=nbdkit-windowed-file@
+user=nbdkit-windowed-file
+container=
+trap leave EXIT
+
+# inside COMMAND...: in the container.
+inside ()
+{
+  timeout --foreground -k 5 300 nsenter -t "$init" -a -- "$@"
+}
+
+# End the container, and remove the control groups that systemd-nspawn leaves:
+# "payload" and "supervisor", in the one of this script.
+leave ()
+{
+  local status=$? place
+
+  only_the_script "$status"
+  if [ -n "$container" ]; then
+    send TERM "$container"
+    wait "$container" || :
+    cut -d : -f 3 /proc/self/cgroup | sort -u | while read -r place; do
+      for place in /sys/fs/cgroup{,/*}"$place"/{payload,supervisor}; do
+        [ ! -d "$place" ] || find "$place" -depth -type d -exec rmdir {} +
+      done
+    done
+  fi
+  (exit "$status")
+  cleanup
+}
+
+# The container's first process is the only child of systemd-nspawn.
+has_booted ()
+{
+  local state
+
+  gone "$container" && return
+  init=$(pgrep -P "$container" -x systemd) || return
+  state=$(inside systemctl is-system-running 2>/dev/null) || :
+  [[ $state = running || $state = degraded ]]
+}
+
+boot ()
+{
+  mkdir "$tmp/over" "$root"
+  mounts+=("$tmp/over" "$root")
+  mount -t tmpfs over "$tmp/over" || fail 'mount -t tmpfs'
+  mkdir "$tmp/over/upper" "$tmp/over/work"
+  mount -t overlay -o "upperdir=$tmp/over/upper,workdir=$tmp/over/work" \
+    -o lowerdir=/ root "$root" || skip 'no overlayfs over /'
+  env -u MAKEFLAGS -u MAKELEVEL make -C "$builddir/.." install \
+    "DESTDIR=$root" >"$tmp/install.log" 2>&1 ||
+    { cat "$tmp/install.log" >&2; fail 'make install'; }
+  [ -n "$(find "$root" -xdev -name "$unit.service" -path '*/system/*')" ] ||
+    skip 'was configured to install no units'
+  systemd-nspawn --quiet --register=no --keep-unit --kill-signal=KILL \
+    --directory="$root" --machine="windowed-file-$$" \
+    --boot systemd.unit=basic.target \
+    >"$tmp/boot.log" 2>&1 </dev/null &
+  container=$!
+  pids+=("$container")
+  if ! eventually 30 has_booted || gone "$container"; then
+    cat "$tmp/boot.log" >&2
+    skip 'systemd-nspawn does not boot here'
+  fi
+  inside systemd-sysusers || fail systemd-sysusers
+}
+
+# use DIRECTORY: name its units, and where its server is.
+use ()
+{
+  local name
+
+  folder=$1
+  name=$(systemd-escape --path "$1")
+  service=$unit$name.service
+  socket=$unit$name.socket
+  at="?socket=/run/nbdkit-windowed-file/$name.sock"
+}
+
+# new_image NAME: in the directory, which belongs to the server's user.
+new_image ()
+{
+  inside mkdir -p "$folder"
+  inside truncate -s 1M "$folder/$1"
+  inside chown "$user:" "$folder" "$folder/$1"
+}
+
+# shows NAME: the only image that a new client sees.
+shows ()
+{
+  inside nbdinfo --list "nbd+unix:///$at" >"$tmp/list" 2>"$tmp/said" || return
+  [ "$(grep '^export=' "$tmp/list")" = "export=\"$1\":" ]
+}
+
+must_show ()
+{
+  shows "$1" || { cat "$tmp/list" "$tmp/said" >&2; fail "$2: not image $1"; }
+}
+
+stop_units ()
+{
+  inside systemctl stop "$socket" "$service" || fail 'systemctl stop'
+}
+
+is_over ()
+{
+  ! inside mountpoint -q /srv/disks || inside umount /srv/disks 2>/dev/null
+}
+
+# Each of these file systems has an image of its own name.
+replace_file_system ()
+{
+  use "$1"
+  inside mkdir -p /srv/disks
+  inside mount -t tmpfs first /srv/disks
+  new_image first
+  inside systemctl start "$socket"
+  must_show first "$1"
+  # A client that stays, until the test writes to it.
+  mkfifo "$tmp/stay"
+  inside nbdcopy - "nbd+unix:///first$at" <"$tmp/stay" 2>"$tmp/said" &
+  pids+=("$!")
+  exec {stay}>"$tmp/stay"
+  eventually 10 has_client || fail "$1: the client does not connect"
+  ! inside umount /srv/disks 2>"$tmp/said" ||
+    fail "$1: the file system of a connected client was unmounted"
+  exec {stay}>&-
+  eventually 10 is_over || fail "$1: cannot unmount without clients"
+  inside mount -t tmpfs second /srv/disks
+  new_image second
+  must_show second "$1, mounted again"
+  eventually 10 is_over || fail "$1: cannot unmount the second file system"
+  [ "$(inside systemctl is-active "$service")" = active ] ||
+    fail "$1: the service has ended"
+  rm "$tmp/stay"
+  stop_units
+}
+
+has_client ()
+{
+  local main
+
+  main=$(inside systemctl show --property=MainPID --value "$service")
+  [ -n "$(inside find "/proc/$main/fd" -lname "$folder/first")" ]
+}
+
+boot
+replace_file_system /srv/disks
+replace_file_system /srv/disks/below
+
+# A client comes while there is no directory, and gets what it asked for when
+# that is there.
+use /srv/late
+inside systemctl start "$socket"
+inside nbdinfo --list "nbd+unix:///$at" >"$tmp/late" 2>"$tmp/said" &
+client=$!
+pids+=("$client")
+sleep 3
+[ "$(inside systemctl is-active "$socket")" = active ] ||
+  fail 'the socket has ended, because its directory was missing'
+new_image late
+wait "$client" || { cat "$tmp/said" >&2; fail 'the waiting client failed'; }
+grep -q '^export="late":$' "$tmp/late" || fail 'the waiting client: no image'
+
+for _ in 1 2 3 4 5 6 7; do
+  inside systemctl kill --signal=KILL "$service"
+  eventually 20 shows late || fail 'no server after one has died'
+done
+stop_units
