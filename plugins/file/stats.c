@@ -48,6 +48,13 @@ static atomic_bool finishing;
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic (struct stats *) all;
+static unsigned nr_names; /* the lock guards it */
+
+/* A server of a directory may get new names for years: those that come after so
+ * many share an entry.
+ */
+#define MOST_NAMES 4096
+#define OTHERS "(other files)"
 
 /* ---- counting ---- */
 
@@ -57,22 +64,27 @@ stats_of (const char *name)
   _Atomic (struct stats *) *place = &all;
   struct stats *s = NULL;
   char *escaped = options.stats ? escape_name (name) : NULL;
+  bool full = false;
 
   if (escaped == NULL)
     return NULL;
   pthread_mutex_lock (&lock);
   while ((s = *place) != NULL && strcmp (s->name, escaped) < 0)
     place = &s->next;
-  if ((s == NULL || strcmp (s->name, escaped) != 0) &&
-      (s = calloc (1, sizeof *s)) != NULL) {
-    s->name = escaped;
-    s->next = *place;
-    *place = s;
-    escaped = NULL;
+  if (s == NULL || strcmp (s->name, escaped) != 0) {
+    full = nr_names >= MOST_NAMES && strcmp (escaped, OTHERS) != 0;
+    s = full ? NULL : calloc (1, sizeof *s);
+    if (s) {
+      s->name = escaped;
+      s->next = *place;
+      *place = s;
+      nr_names++;
+      escaped = NULL;
+    }
   }
   pthread_mutex_unlock (&lock);
   free (escaped);
-  return s;
+  return full ? stats_of (OTHERS) : s;
 }
 
 /* ---- JSON ---- */
@@ -113,22 +125,41 @@ write_disk (FILE *out, const struct stats *s)
   putc ('}', out);
 }
 
-/* Write everything to the stream and close it.  It cannot be a stream in
- * memory: with glibc, ferror and fclose do not report that memory ran out.
- * Returns 0, or -1 with errno set.
+/* Return whether a disk has counted anything since the last time. */
+static bool
+has_changed (struct stats *s)
+{
+  const uint64_t before = s->told;
+  unsigned i;
+
+  s->told = 0;
+  for (i = 0; i < STATS_REQUESTS; i++)
+    s->told += atomic_load (&s->requests[i]);
+  for (i = 0; i < STATS_COUNTERS; i++)
+    s->told += atomic_load (&s->counters.nr[i]);
+  return s->told != before;
+}
+
+/* Write all disks, or the changed ones only, to the stream and close it.  It
+ * cannot be a stream in memory: with glibc, ferror and fclose do not report
+ * that memory ran out.  Returns 0, or -1 with errno set.
  */
 static int
-write_and_close (FILE *out)
+write_and_close (FILE *out, bool changed_only)
 {
   static char buffer[BUFSIZ]; /* stdio might have no memory for one */
-  const struct stats *const first = all, *s; /* a disk may be added before it */
+  struct stats *s;
+  const char *between = "\n";
   bool complete;
 
   setvbuf (out, buffer, _IOLBF, sizeof buffer); /* for write_line */
   fprintf (out, HEAD ", \"version\": \"%s\", \"cache\": \"%s\", \"disks\": [",
            VERSION_WITH_COMMIT, cache_mode_name (options.cache));
-  for (s = first; s; s = s->next) {
-    fputs (s == first ? "\n" : ",\n", out);
+  for (s = all; s; s = s->next) {
+    if (!has_changed (s) && changed_only)
+      continue;
+    fputs (between, out);
+    between = ",\n";
     write_disk (out, s);
   }
   fputs ("\n]}\n", out);
@@ -154,12 +185,12 @@ write_line (void *cookie, const char *text, size_t length)
 }
 
 static void
-write_log (void)
+write_log (bool changed_only)
 {
   const cookie_io_functions_t functions = { .write = write_line };
   FILE *out = fopencookie (NULL, "w", functions);
 
-  if (out == NULL || write_and_close (out) == -1)
+  if (out == NULL || write_and_close (out, changed_only) == -1)
     nbdkit_error ("stats=-: %m: not all statistics were written to the log; "
                   "send SIGUSR1 to write them again");
 }
@@ -227,7 +258,8 @@ replace_file (const struct stat *old, const char *part)
     fchmod (fd, old->st_mode & 0777);
   }
   out = fdopen (fd, "w");
-  if (out && write_and_close (out) == 0 && rename (part, options.stats) == 0)
+  if (out && write_and_close (out, false) == 0 &&
+      rename (part, options.stats) == 0)
     return 0;
   err = errno;
   if (out == NULL)
@@ -248,7 +280,7 @@ write_in_place (void)
   if (fd == -1)
     return -1;
   out = fd >= 0 && ftruncate (fd, 0) == 0 ? fdopen (fd, "w") : NULL;
-  if (out && write_and_close (out) == 0)
+  if (out && write_and_close (out, false) == 0)
     return 0;
   nbdkit_error ("stats=%s: cannot write the file in place: %m", options.stats);
   if (fd >= 0 && out == NULL)
@@ -329,16 +361,16 @@ write_when_requested (void *arg)
   const int ms = options.stats_interval ? options.stats_interval * 1000 : -1;
   struct pollfd wanted = { .fd = requested, .events = POLLIN };
   eventfd_t times;
-  bool last;
+  bool is_asked, last;
 
   pthread_setname_np (pthread_self (), "statistics");
   do {
     poll (&wanted, 1, ms);
     /* One file answers all signals that came before it. */
-    eventfd_read (requested, &times);
+    is_asked = eventfd_read (requested, &times) == 0;
     last = atomic_load (&finishing);
     if (is_log ())
-      write_log ();
+      write_log (!is_asked); /* a log has a limit for each service */
     else
       write_file ();
   } while (!last);

@@ -41,6 +41,7 @@ enum stats_request { REQUESTS (COUNTER_INDEX) STATS_REQUESTS };
 struct stats {
   _Atomic (struct stats *) next; /* by name */
   char *name;                    /* escaped; constant */
+  uint64_t told; /* sum when it was written last; the writer's alone */
   _Atomic uint64_t requests[STATS_REQUESTS];
   struct counters counters; /* of the evictor */
 };
@@ -58,10 +59,10 @@ int stats_open (void);
  */
 int stats_start (void);
 
-/* Return the statistics of the disk of this name, which belong to this module
- * and live until stats_finish.  Returns NULL if no statistics are wanted or
- * there is no memory for them.  Any thread may call it; it does not wait for
- * the disk.
+/* Return the statistics of the disk of this name, or of all names beyond the
+ * first 4,096 together.  They belong to this module and live until
+ * stats_finish.  Returns NULL if no statistics are wanted or there is no memory
+ * for them.  Any thread may call it; it does not wait for the disk.
  */
 struct stats *stats_of (const char *name);
 

@@ -269,6 +269,48 @@ sed 's/^.*nbdkit: file: //' "$tmp/log" | awk '
 [ "$(grep -c '^{"name": .*},\{0,1\}$' "$tmp/json")" = 40 ] ||
   fail 'not a line for each disk'
 
+# An interval writes the disks that were used since the last one, and a signal
+# all.
+times_written ()
+{
+  [ "$(grep -c "{\"name\": \"$1\"" "$tmp/log")" = "$2" ]
+}
+
+objects_written ()
+{
+  [ "$(grep -c 'nbdkit-file-plugin' "$tmp/log")" -ge "$1" ]
+}
+
+start_nbdkit -r file dir="$tmp/dir" stats=- stats-interval=1
+limited nbdcopy "nbd+unix:///a?socket=$tmp/sock" null: || fail 'export a'
+eventually 10 times_written "$tmp/dir/a" 1 || fail 'a used disk is left out'
+objects=$(grep -c 'nbdkit-file-plugin' "$tmp/log")
+eventually 10 objects_written $((objects + 2)) || fail 'nothing at an interval'
+times_written "$tmp/dir/a" 1 || fail 'a disk without requests is written'
+kill -USR1 "$server"
+eventually 10 times_written "$tmp/dir/a" 2 || fail 'not all on SIGUSR1'
+stop_nbdkit
+times_written "$tmp/dir/a" 3 || fail 'not all at the end'
+
+# More names than anybody looks at share an entry.
+mkdir "$tmp/many"
+(cd "$tmp/many" && for i in {1..4100}; do echo "$i" >"$i"; done)
+start_nbdkit -r file dir="$tmp/many" stats="$tmp/all"
+need_python_nbd
+limited /usr/bin/python3 - "$tmp/sock" <<'END' || fail 'many names'
+import sys, nbd
+for i in range(1, 4101):
+    h = nbd.NBD()
+    h.set_export_name(str(i))
+    h.connect_unix(sys.argv[1])
+    h.pread(1, 0)
+    h.shutdown()
+END
+stop_nbdkit
+[ "$(jq -c '[(.disks | length),
+             (.disks[] | select(.name == "(other files)") | .reads)]' "$tmp/all")" = \
+  '[4097,4]' ] || fail 'names without end'
+
 cp "$disk" "$tmp/image"
 mkfifo "$tmp/fifo"
 refused "stats=$tmp/image: this file does not contain statistics" \
