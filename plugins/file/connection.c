@@ -128,14 +128,21 @@ connection_free_all (void)
 
 /* Requests are worked on in chunks that end at multiples of the window
  * size.  No window is then larger than it should be, and the kernel, which
- * makes a folio no larger than one write, makes none that spans windows.
+ * makes a folio no larger than one write, makes none that spans windows.  With
+ * pages of 16 or 64 KiB folios may have 32 or 128 MiB, so chunks end at
+ * multiples of a cell's smallest size, too: no written folio spans cells.
  */
+#define MOST_CHUNK UINT64_C (0x200000)
+
 uint32_t
 connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
 {
   const uint64_t window = options.cache_window_size;
 
-  return c->disk->evictor ? MIN (count, window - offset % window) : count;
+  if (c->disk->evictor == NULL)
+    return count;
+  return MIN (MIN (count, window - offset % window),
+              MOST_CHUNK - offset % MOST_CHUNK);
 }
 
 /* Returns the number of bytes written.  If it is less than all, errno is set.

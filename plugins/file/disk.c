@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
@@ -63,6 +64,29 @@ cannot_drop (const struct disk *d, int err)
   return options.cache == CACHE_PRESERVE ? -1 : 0;
 }
 
+/* A 32-bit kernel has 32 bits for the number of a page: beyond that it would
+ * count and drop pages at the start of the file.  Returns 0, or -1 with
+ * nbdkit_error called.
+ */
+static int
+check_size (const struct disk *d)
+{
+  const int64_t most = (INT64_C (1) << 32) * kernel_page_size ();
+  int64_t size;
+
+  if (sizeof (long) > 4)
+    return 0;
+  size = disk_size (d, d->fd, d->name);
+  if (size == -1)
+    return -1;
+  if (size < most)
+    return 0;
+  nbdkit_error ("%s: %s=%s needs a 64-bit system for a disk of %" PRId64
+                " bytes: use cache=default",
+                d->name, options.cache_key, options.cache_value, size);
+  return -1;
+}
+
 /* Report in the statistics and the debug log which kernel calls are used. */
 static void
 report_calls (const struct disk *d, struct counters *counters)
@@ -104,6 +128,8 @@ add_evictor (struct disk *d, const struct exported *e)
 
   if (options.cache == CACHE_DEFAULT || !disk_has_page_cache (d))
     return 0;
+  if (check_size (d) == -1)
+    return -1;
   err = pagecache_probe_drop (d->fd);
   if (err)
     return cannot_drop (d, err);

@@ -20,11 +20,13 @@
 #include "util.h"
 
 /* Debian 12 has cachestat neither in the C library nor in the headers.  The
- * number is the same on all architectures except alpha.
+ * number is the same on all architectures except alpha and MIPS.
  */
 #ifndef __NR_cachestat
 #ifdef __alpha__
 #define __NR_cachestat 561
+#elif defined __NR_Linux
+#define __NR_cachestat (__NR_Linux + 451)
 #else
 #define __NR_cachestat 451
 #endif

@@ -20,7 +20,9 @@
  * Pages are dropped by the cell: the last window that has pages in a cell drops
  * all of the cell that no byte forbids, with readahead and with folios that
  * reach into other requests.  On a kernel with 4 KiB pages no folio crosses the
- * 2 MiB of a cell.  With pages of 16 or 64 KiB a cell has 8 or 32 MiB.
+ * 2 MiB of a cell.  With pages of 16 or 64 KiB a cell has 8 or 32 MiB, and a
+ * folio of readahead may span cells (written ones do not, see
+ * connection_chunk): it stays until a sweep.
  *
  * No system call, thread or lock here: the evictor's lock guards the map.
  *
