@@ -260,30 +260,25 @@ connection_change_ends (struct connection *c, errors_mark begun, uint32_t count,
 
 /* ---- requests ---- */
 
-/* The failures of a disk that are logged: the first ones, and then the 1,000th,
- * the 10,000th and so on.
- */
+/* So many failures of a disk are logged before log_limit.h leaves some out. */
 #define FAILURES_LOGGED 100
 
 void
 connection_error (const struct connection *c, const char *message, ...)
 {
-  const unsigned nr = atomic_fetch_add (&c->disk->failures, 1) + 1;
-  unsigned next = FAILURES_LOGGED;
+  const unsigned nr = log_limit_count (&c->disk->failures, FAILURES_LOGGED);
   const char *more = "";
   char text[256];
   va_list args;
 
-  while (next < nr && next <= UINT_MAX / 10)
-    next *= 10;
-  if (nr > FAILURES_LOGGED && nr != next)
+  if (nr == 0)
     return;
   va_start (args, message);
   vsnprintf (text, sizeof text, message, args); /* %m needs errno */
   va_end (args);
   if (nr >= FAILURES_LOGGED)
     more = " (the log has the next failure of this disk when there are ten "
-           "times as many)";
+           "times as many, or after an hour)";
   nbdkit_error ("%s: %s%s", c->file.name, text, more);
 }
 

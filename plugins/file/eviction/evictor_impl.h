@@ -21,6 +21,7 @@
 
 #include "evictor.h"
 #include "flight.h"
+#include "log_limit.h"
 #include "page_map.h"
 #include "throttle.h"
 #include "util.h"
@@ -46,8 +47,7 @@ struct evictor {
   struct {                      /* of the kernel, see reports.c */
     int witness;                /* a descriptor, or below 0 */
     _Atomic errors_mark latest; /* that a call of the evictor got */
-    atomic_uint nr;             /* that calls of the evictor got */
-    atomic_uint next_logged;    /* the log has the one of this number next */
+    struct log_limit log;       /* of those that calls of the evictor got */
   } reports;
 
   struct {               /* see retry.c */

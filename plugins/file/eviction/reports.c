@@ -48,20 +48,19 @@ reports_open_witness_unlocks (struct evictor *ev)
 /* ---- calls ---- */
 
 /* Count a writeback error that the kernel reported to the evictor, and log the
- * first one, the tenth, the hundredth and so on: a disk may refuse all writes.
- * "e" is the range of the failed call, or NULL, or empty, for the whole file.
+ * first one, the tenth, the hundredth and so on, see log_limit.h.  "e" is the
+ * range of the failed call, or NULL, or empty, for the whole file.
  */
 static void
 count_error (struct evictor *ev, int err, const struct extent *e)
 {
   char range[64] = "some of the earlier writes";
-  const unsigned nr = atomic_fetch_add (&ev->reports.nr, 1) + 1;
+  const unsigned nr = log_limit_count (&ev->reports.log, 1);
 
   counters_add (ev->config.counters, STATS_WRITEBACK_ERRORS, 1);
   ev->reports.latest = errors_now (ev->config.errors);
-  if (nr < ev->reports.next_logged)
+  if (nr == 0)
     return;
-  ev->reports.next_logged = 10 * nr;
   if (e && e->length == 0)
     e = NULL;
   if (e)
@@ -70,7 +69,7 @@ count_error (struct evictor *ev, int err, const struct extent *e)
   errno = err;
   nbdkit_error ("%s: writing back %s%s failed: %m; the next flush of every "
                 "client will report it (error %u of this disk; the log has the "
-                "next one when there are ten times as many)",
+                "next one when there are ten times as many, or after an hour)",
                 ev->config.name, range, e ? " (or earlier writes)" : "", nr);
 }
 
