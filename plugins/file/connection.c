@@ -129,10 +129,10 @@ connection_free_all (void)
 /* Requests are worked on in chunks that end at multiples of the window
  * size.  No window is then larger than it should be, and the kernel, which
  * makes a folio no larger than one write, makes none that spans windows.  With
- * pages of 16 or 64 KiB folios may have 32 or 128 MiB, so chunks end at
- * multiples of a cell's smallest size, too: no written folio spans cells.
+ * pages of 16 or 64 KiB folios may have 32 or 128 MiB, so chunks end where
+ * cells may, too: no written folio spans cells (see page_map.h).
  */
-#define MOST_CHUNK UINT64_C (0x200000)
+#define LARGEST_FOLIO UINT64_C (0x200000) /* with pages of 4 KiB */
 
 uint32_t
 connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
@@ -141,8 +141,10 @@ connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
 
   if (c->disk->evictor == NULL)
     return count;
-  return MIN (MIN (count, window - offset % window),
-              MOST_CHUNK - offset % MOST_CHUNK);
+  count = MIN (count, window - offset % window);
+  return kernel_page_size () > 4096
+           ? MIN (count, LARGEST_FOLIO - offset % LARGEST_FOLIO)
+           : count;
 }
 
 /* Returns the number of bytes written.  If it is less than all, errno is set.

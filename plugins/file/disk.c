@@ -14,6 +14,7 @@
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -72,9 +73,11 @@ static int
 check_size (const struct disk *d)
 {
   const int64_t most = (INT64_C (1) << 32) * kernel_page_size ();
+  struct utsname kernel;
   int64_t size;
 
-  if (sizeof (long) > 4)
+  if (sizeof (long) > 4 ||
+      (uname (&kernel) == 0 && strstr (kernel.machine, "64")))
     return 0;
   size = disk_size (d, d->fd, d->name);
   if (size == -1)

@@ -153,8 +153,9 @@ write_and_close (FILE *out, bool changed_only)
   bool complete;
 
   setvbuf (out, buffer, _IOLBF, sizeof buffer); /* for write_line */
-  fprintf (out, HEAD ", \"version\": \"%s\", \"cache\": \"%s\", \"disks\": [",
-           VERSION_WITH_COMMIT, cache_mode_name (options.cache));
+  fprintf (out, HEAD ", \"version\": \"%s\", \"cache\": \"%s\"%s, \"disks\": [",
+           VERSION_WITH_COMMIT, cache_mode_name (options.cache),
+           changed_only ? ", \"changed\": true" : "");
   for (s = all; s; s = s->next) {
     if (!has_changed (s) && changed_only)
       continue;
@@ -361,18 +362,19 @@ write_when_requested (void *arg)
   const int ms = options.stats_interval ? options.stats_interval * 1000 : -1;
   struct pollfd wanted = { .fd = requested, .events = POLLIN };
   eventfd_t times;
-  bool is_asked, last;
+  bool all_disks = true, last; /* the first time */
 
   pthread_setname_np (pthread_self (), "statistics");
   do {
     poll (&wanted, 1, ms);
     /* One file answers all signals that came before it. */
-    is_asked = eventfd_read (requested, &times) == 0;
+    all_disks |= eventfd_read (requested, &times) == 0;
     last = atomic_load (&finishing);
     if (is_log ())
-      write_log (!is_asked); /* a log has a limit for each service */
+      write_log (!all_disks); /* journald limits the lines of a service */
     else
       write_file ();
+    all_disks = false;
   } while (!last);
   return NULL;
 }

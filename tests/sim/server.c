@@ -243,16 +243,12 @@ connection_close (struct connection *c)
   close_steps (false);
 }
 
-#define MOST_CHUNK UINT64_C (0x200000) /* as connection.c */
-
 static uint64_t
 chunk (uint64_t offset, uint64_t length)
 {
   const uint64_t rest = P.window_size - offset % P.window_size;
-  const uint64_t in_cell = MOST_CHUNK - offset % MOST_CHUNK;
 
-  length = length < rest ? length : rest;
-  return length < in_cell ? length : in_cell;
+  return length < rest ? length : rest;
 }
 
 static void

@@ -231,6 +231,16 @@ jq -r '.disks[0] | keys_unsorted[1:][]' "$tmp/stats" | diff - <(
 "$watch" --stats - <"$tmp/journal" >"$tmp/screen" || fail '--stats of a log'
 [ "$(grep -c '^  reads  *2,222$' "$tmp/screen")" = 2 ] ||
   fail "--stats of a log: $(<"$tmp/screen")"
+# An interval leaves out the disks that were not used.
+{
+  cat "$tmp/stats"
+  sed '1 s/"disks"/"changed": true, &/; 3,$ { /^{/ d }
+    s/},$/}/; s/"reads": [0-9]*/"reads": 3333/' "$tmp/stats"
+  sed '1 s/"disks"/"changed": true, &/; /^{"name/ d' "$tmp/stats"
+} >"$tmp/journal"
+"$watch" --stats - <"$tmp/journal" >"$tmp/screen" || fail '--stats of intervals'
+[ "$(grep -c '^  reads  *3,333$' "$tmp/screen") $(grep -c '^  reads ' "$tmp/screen")" = '1 2' ] ||
+  fail "--stats of intervals: $(<"$tmp/screen")"
 cat >"$tmp/forged" <<'END'
 {"statistics": "nbdkit-file-plugin", "cache": "none", "disks": [
 {"name": "e\u001b[2J\\x07", "reads": 1}

@@ -36,7 +36,9 @@ log_limit_count (struct log_limit *l, unsigned first)
   const unsigned nr = atomic_fetch_add (&l->nr, 1) + 1;
   const uint64_t ns = nanoseconds_now ();
 
-  if (nr > first && nr < l->next && ns - l->at < LOG_LIMIT_NS)
+  /* Another thread may have logged one in the meantime. */
+  if (nr > first && nr < l->next &&
+      (int64_t) (ns - l->at) < (int64_t) LOG_LIMIT_NS)
     return 0;
   l->next = nr > UINT_MAX / 10 ? UINT_MAX : nr < first ? first : 10 * nr;
   l->at = ns;
