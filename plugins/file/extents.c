@@ -157,14 +157,17 @@ connection_is_hole (struct connection *c, uint64_t offset, uint64_t count)
  * between.  A page that becomes dirty after the first query belongs to a write
  * that had not completed when the request began.
  *
- * The first pass covers the whole query.  If it has dirty pages, they may be in
- * data, so the next pass covers only what looked like a hole.
+ * Each pass covers only what looks like a hole: its pages may be many to look
+ * at, and the query may have many holes.
  */
 static int64_t
 find_data (const struct query *q, int64_t offset, int64_t *until)
 {
-  int64_t end = q->limit;
+  int64_t end = seek (q->c, offset, SEEK_DATA);
 
+  if (end <= offset)
+    return end;
+  end = MIN (end, q->limit);
   for (;;) {
     const bool stored = is_stored (q->c->disk, offset, end - offset);
     const int64_t data = seek (q->c, offset, SEEK_DATA);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Block status asks the kernel once where a run of data ends that a client scans
-# in pieces, and forgets the run when a client has made a hole.
+# in pieces, and forgets the run when a client has made a hole.  On overlayfs,
+# where it looks for pages of holes, it looks at each hole once.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -34,4 +35,25 @@ map=()
 scan
 [ "${map[7]} ${map[8]} ${map[11]} ${map[12]}" = \
   '1048576:0 1048576:3 1048576:3 1048576:0' ] || fail "after a trim: ${map[*]}"
+stop_nbdkit
+
+[ "$(id -u)" = 0 ] || exit 0
+mkdir "$tmp/lower" "$tmp/upper" "$tmp/work" "$tmp/over"
+mounts+=("$tmp/over")
+mount -t overlay -o "lowerdir=$tmp/lower,upperdir=$tmp/upper" \
+  -o "workdir=$tmp/work" over "$tmp/over" || skip 'no overlayfs'
+holes=128
+truncate -s $((holes * 2))M "$tmp/over/disk"
+for ((i = 0; i < holes; i++)); do
+  printf data | dd of="$tmp/over/disk" bs=1M seek=$((2 * i)) conv=notrunc \
+    status=none
+done
+under=(strace -f -qq -e trace=mincore -o "$tmp/trace")
+start_and_connect file "$tmp/over/disk" cache=none
+ask write 0 4096, flush
+: >"$tmp/trace"
+ask extents 0 $((holes * 2))M
+calls=$(wc -l <"$tmp/trace")
+[ "$calls" -gt 0 ] || fail 'no page of a hole was looked for: this is no test'
+[ "$calls" -le $((holes * 3)) ] || fail "$calls calls for $holes holes"
 stop_nbdkit
