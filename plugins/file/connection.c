@@ -203,9 +203,16 @@ int
 connection_write_all (struct connection *c, const char *buf, uint32_t count,
                       uint64_t offset)
 {
-  while (count > 0) {
-    const uint32_t n = connection_chunk (c, count, offset);
+  const struct evictor *ev = c->disk->evictor;
 
+  while (count > 0) {
+    uint32_t n = connection_chunk (c, count, offset);
+
+    if (ev) {
+      const uint32_t most = evictor_most_write (ev);
+
+      n = MIN (n, most - offset % most);
+    }
     if (write_chunk (c, buf, n, offset) == -1)
       return -1;
     buf += n;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # cache-limit= bounds the page cache of all disks of a server together.  16
 # disks that are read and written at once have no more than that, 256 KiB each,
-# and their requests in flight; with a larger limit they have more.
+# and their requests in flight; with a larger limit they have more.  Writes that
+# are larger than a disk's share do not get more.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,8 +24,8 @@ jobs ()
 {
   local i
 
-  printf '[global]\nioengine=nbd\nbs=64k\niodepth=2\ntime_based\nruntime=4\n'
-  printf 'size=32m\nrw=rw\n'
+  printf '[global]\nioengine=nbd\n%s\ntime_based\nruntime=4\n' "$load"
+  printf 'size=32m\n'
   for ((i = 0; i < disks; i++)); do
     printf '[%s]\nuri=nbd+unix:///%s?socket=%s/sock\n' "$i" "$i" "$tmp"
   done
@@ -40,34 +41,39 @@ all_resident ()
   echo $((sum * page))
 }
 
-# most LIMIT: the most that was seen in the page cache, once all were busy.
-# Without readahead, which is the kernel's to bound.
+# most LIMIT SETTING...: the most that was seen in the page cache, once all were
+# busy, with these settings of fio.  Without readahead, which is the kernel's to
+# bound.
 most ()
 {
-  local load most=0 now
+  local fio load most=0 now
 
+  load=$(printf '%s\n' "${@:2}")
   start_nbdkit --threads 2 file "dir=$tmp/dir" cache=none fadvise=random \
     "cache-limit=$1"
   jobs >"$tmp/jobs"
   fio "$tmp/jobs" >"$tmp/fio" 2>&1 &
-  load=$!
-  pids+=("$load")
+  fio=$!
+  pids+=("$fio")
   sleep 1
-  while kill -0 "$load" 2>/dev/null; do
+  while kill -0 "$fio" 2>/dev/null; do
     now=$(all_resident)
     [ "$now" -le "$most" ] || most=$now
   done
-  wait "$load" || fail "fio: $(<"$tmp/fio")"
+  wait "$fio" || fail "fio: $(<"$tmp/fio")"
   stop_nbdkit
   echo "$most" >"$tmp/most"
 }
 
-most 8M
+most 8M bs=64k iodepth=2 rw=rw
 least=$(<"$tmp/most")
 allowed=$((8 * 1048576 + disks * (262144 + 2 * 65536)))
 [ "$least" -gt 0 ] || fail 'nothing was seen in the page cache'
 [ "$least" -le "$allowed" ] ||
   fail "cache-limit=8M: $least bytes were cached, not $allowed at most"
-most 1G
+most 8M bs=2m iodepth=1 rw=write
+[ "$(<"$tmp/most")" -le $((8 * 1048576 / 2 + disks * 65536)) ] ||
+  fail "cache-limit=8M: writes of 2 MiB: $(<"$tmp/most") bytes were cached"
+most 1G bs=64k iodepth=2 rw=rw
 [ "$(<"$tmp/most")" -gt "$allowed" ] ||
   fail "cache-limit=1G: only $(<"$tmp/most") bytes were cached: this is no test"

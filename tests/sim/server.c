@@ -361,7 +361,10 @@ write_all (struct connection *c, struct change *change, uint64_t offset,
   int err = 0;
 
   while (length > 0 && err == 0) {
-    const uint64_t n = chunk (offset, length);
+    const uint64_t most = evictor_most_write (c->disk->evictor);
+    const uint64_t in_most = most - offset % most;
+    const uint64_t in_window = chunk (offset, length);
+    const uint64_t n = in_window < in_most ? in_window : in_most;
 
     err = write_chunk (c, change, offset, n);
     offset += n;

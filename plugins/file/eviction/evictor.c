@@ -319,16 +319,57 @@ add_locked (struct evictor *ev, struct evictor_write *w)
   return true;
 }
 
-/* Whether a request changes pages of the range now. */
+/* Enter a range that a request changes, behind all that came before it. */
+static void
+change_begins_locked (struct evictor *ev, struct changes *changes,
+                      struct evictor_change *c)
+{
+  c->number = ++ev->nr_changes;
+  LIST_INSERT_HEAD (changes, c, next);
+}
+
 static bool
-has_change (const struct changes *changes, uint64_t offset, uint64_t length)
+overlap (const struct evictor_change *a, const struct evictor_change *b)
+{
+  return a->offset < b->offset + b->length && b->offset < a->offset + a->length;
+}
+
+/* Whether a request that came before this one changes pages of its range now.
+ * Writes and zeroes wait for each other, but not for later ones: so neither
+ * starves.
+ */
+static bool
+has_earlier (const struct changes *changes, const struct evictor_change *than)
 {
   const struct evictor_change *c;
 
   LIST_FOREACH (c, changes, next)
-    if (offset < c->offset + c->length && c->offset < offset + length)
+    if (c->number < than->number && overlap (c, than))
       return true;
   return false;
+}
+
+/* Whether a request that came after this one may wait for it. */
+static bool
+has_later (const struct changes *changes, const struct evictor_change *than)
+{
+  const struct evictor_change *c;
+
+  LIST_FOREACH (c, changes, next)
+    if (c->number > than->number && overlap (c, than))
+      return true;
+  return false;
+}
+
+uint32_t
+evictor_most_write (const struct evictor *ev)
+{
+  const uint64_t share = throttle_share (&ev->throttle);
+  uint32_t most = 64 * 1024;
+
+  while (most < 32 * 1024 * 1024 && 2 * most <= share)
+    most *= 2;
+  return most;
 }
 
 bool
@@ -342,9 +383,9 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                                           .length = length } };
   lock_take (&ev->lock);
   /* Before the slot: a zero may take long, and other writers need the slot. */
-  while (has_change (&ev->zeroes, offset, length))
+  change_begins_locked (ev, &ev->writes, &w->range);
+  while (has_earlier (&ev->zeroes, &w->range))
     lock_wait (&ev->lock, &ev->changed);
-  LIST_INSERT_HEAD (&ev->writes, &w->range, next);
   reports_open_witness_unlocks (ev);
   added = thread_note_request_locked (ev) == 0;
   if (added) {
@@ -384,7 +425,7 @@ evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
   else
     ev->unmapped--;
   LIST_REMOVE (&w->range, next);
-  if (!LIST_EMPTY (&ev->zeroes))
+  if (has_later (&ev->zeroes, &w->range))
     cond_broadcast (&ev->changed);
   if (w->credit > 0)
     throttle_leave (&ev->throttle, w->credit);
@@ -404,8 +445,8 @@ evictor_zero_begins (struct evictor *ev, struct evictor_change *z,
   *z = (struct evictor_change){ .offset = offset - before,
                                 .length = before + length + behind };
   lock_take (&ev->lock);
-  LIST_INSERT_HEAD (&ev->zeroes, z, next);
-  while (has_change (&ev->writes, z->offset, z->length))
+  change_begins_locked (ev, &ev->zeroes, z);
+  while (has_earlier (&ev->writes, z))
     lock_wait (&ev->lock, &ev->changed);
   has_newer = has_newer_locked (ev, z->offset, before) ||
               has_newer_locked (ev, end, behind);

@@ -61,6 +61,7 @@ struct evictor_config {
 struct evictor_change {
   LIST_ENTRY (evictor_change) next;
   uint64_t offset, length;
+  uint64_t number; /* in the order of arrival */
 };
 
 struct evictor_write {
@@ -144,6 +145,12 @@ bool evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t *length);
 bool evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length);
 
 /* ---- writing ---- */
+
+/* Return the most that should be written at once, a power of two: a write that
+ * finds nothing else dirty has credit for all of it, also beyond the disk's
+ * share, which shrinks while many disks are busy.
+ */
+uint32_t evictor_most_write (const struct evictor *ev);
 
 /* Call before a request writes [offset, offset+length) into the page cache.
  * Adds the range to a window and pins the window: it is neither waited for nor

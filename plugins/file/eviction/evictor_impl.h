@@ -38,6 +38,7 @@ struct evictor {
   struct throttle throttle;
   LIST_HEAD (drops, drop) drops;                      /* in progress */
   LIST_HEAD (changes, evictor_change) writes, zeroes; /* likewise */
+  uint64_t nr_changes;
   unsigned unmapped;   /* writes in progress that had no memory */
   struct cond changed; /* a drop, a zero, a look, or a write beside a zero has
                         * ended */
