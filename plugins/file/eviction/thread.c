@@ -131,18 +131,18 @@ empty_idle_unlocks (struct evictor *ev)
 static void
 empty_closed_unlocks (struct evictor *ev)
 {
-  const uint64_t requests = ev->requests;
+  const uint64_t closed_at = ev->closed_at;
   uint64_t began, end, first_end = 0;
   int64_t left;
   long ms;
 
-  for (ms = 1;; ms *= 2) {
+  for (ms = 1; ev->requests == closed_at; ms *= 2) {
     began = nanoseconds_now ();
     left = empty_unlocks (ev);
     end = nanoseconds_now ();
     if (first_end == 0)
       first_end = end;
-    if (left == 0 || ev->requests != requests ||
+    if (left == 0 || ev->requests != closed_at ||
         (left == -1 && ms > LAST_BLIND_PAUSE_MS) ||
         end + (end - began) + ms * 1000000 > first_end + CLOSE_NS)
       return;
