@@ -103,6 +103,13 @@ knows_holes (const struct connection *c)
   return !is_overlay || ioctl (c->file.fd, FS_IOC_FIEMAP, &m) == 0;
 }
 
+static bool
+looks_at_pages (const struct disk *d)
+{
+  return d->id.magic == FUSE_SUPER_MAGIC ||
+         d->id.magic == OVERLAYFS_SUPER_MAGIC;
+}
+
 /* Return true if the file system knows all that was written to the range.  On
  * FUSE, SEEK_DATA returns the answer of the server, which does not have the
  * dirty pages of this machine, of any process.  No page may be dirty or under
@@ -116,7 +123,7 @@ is_stored (const struct disk *d, uint64_t offset, uint64_t length)
 {
   const uint64_t before = offset % d->pages.unit;
 
-  if (d->id.magic != FUSE_SUPER_MAGIC && d->id.magic != OVERLAYFS_SUPER_MAGIC)
+  if (!looks_at_pages (d))
     return true;
   if (errors_changed (&d->errors))
     return pagecache_count (&d->pages, d->fd, offset - before,
@@ -165,9 +172,9 @@ find_data (const struct query *q, int64_t offset, int64_t *until)
 {
   int64_t end = seek (q->c, offset, SEEK_DATA);
 
-  if (end <= offset)
-    return end;
   end = MIN (end, q->limit);
+  if (end <= offset || !looks_at_pages (q->c->disk))
+    return end;
   for (;;) {
     const bool stored = is_stored (q->c->disk, offset, end - offset);
     const int64_t data = seek (q->c, offset, SEEK_DATA);

@@ -185,15 +185,18 @@ write_line (void *cookie, const char *text, size_t length)
   return length;
 }
 
-static void
+/* Returns whether all was written. */
+static bool
 write_log (bool changed_only)
 {
   const cookie_io_functions_t functions = { .write = write_line };
   FILE *out = fopencookie (NULL, "w", functions);
 
-  if (out == NULL || write_and_close (out, changed_only) == -1)
-    nbdkit_error ("stats=-: %m: not all statistics were written to the log; "
-                  "send SIGUSR1 to write them again");
+  if (out && write_and_close (out, changed_only) == 0)
+    return true;
+  nbdkit_error ("stats=-: %m: not all statistics were written to the log; "
+                "send SIGUSR1 to write them again");
+  return false;
 }
 
 /* ---- to a file ---- */
@@ -370,11 +373,10 @@ write_when_requested (void *arg)
     /* One file answers all signals that came before it. */
     all_disks |= eventfd_read (requested, &times) == 0;
     last = atomic_load (&finishing);
-    if (is_log ())
-      write_log (!all_disks); /* journald limits the lines of a service */
-    else
+    if (!is_log ())
       write_file ();
-    all_disks = false;
+    else /* journald limits the lines of a service */
+      all_disks = !write_log (!all_disks);
   } while (!last);
   return NULL;
 }

@@ -146,9 +146,9 @@ bool evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length);
 
 /* ---- writing ---- */
 
-/* Return the most that should be written at once, a power of two: a write that
- * finds nothing else dirty has credit for all of it, also beyond the disk's
- * share, which shrinks while many disks are busy.
+/* Return the most that should be written at once, a power of two within the
+ * disk's share, which shrinks while many disks are busy.  A larger write would
+ * get its credit, too, when nothing else is dirty.
  */
 uint32_t evictor_most_write (const struct evictor *ev);
 

@@ -129,9 +129,8 @@ empty_idle_unlocks (struct evictor *ev)
  * or when a request arrives.
  */
 static void
-empty_closed_unlocks (struct evictor *ev)
+empty_closed_unlocks (struct evictor *ev, uint64_t closed_at)
 {
-  const uint64_t closed_at = ev->closed_at;
   uint64_t began, end, first_end = 0;
   int64_t left;
   long ms;
@@ -176,10 +175,10 @@ close_unlocks (struct evictor *ev)
 
   if (park_unlocks (ev))
     return true;
-  empty_closed_unlocks (ev);
+  empty_closed_unlocks (ev, closed_at);
   while (ev->requests == closed_at && must_retry_locked (ev)) {
     retry_unlocks (ev);
-    empty_closed_unlocks (ev);
+    empty_closed_unlocks (ev, closed_at);
   }
   if (ev->requests != closed_at)
     return false;
