@@ -149,11 +149,13 @@ class Watch(Watcher):
         self.files = dict.fromkeys(paths)
         self.samples = {path: [] for path in paths}     # (seconds, pages)
         self.begin = time.monotonic()
+        self.lock = threading.Lock()
 
     def look(self):
-        """Count each once."""
-        for path, file in self.files.items():
-            with contextlib.suppress(OSError):
+        """Count each once.  The caller and the thread may both do so."""
+        for path in self.files:
+            with self.lock, contextlib.suppress(OSError):
+                file = self.files[path]
                 if file and file.is_deleted() and os.path.exists(path):
                     file.close()
                     self.files[path] = file = None

@@ -10,7 +10,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need jq nbdcopy
+need jq nbdcopy nbdinfo
 
 disk=$tmp/disk
 stats=$tmp/stats
@@ -248,6 +248,7 @@ fi
 : >"$tmp/precious"
 rm "$stats"
 start_nbdkit file "$disk" stats="$stats"
+limited nbdinfo --size "$uri" >/dev/null # it has been written by now
 ln -sf precious "$stats"
 kill -USR1 "$server"
 eventually 10 says 'is a symbolic link, and none is followed' || fail 'a link is followed'
