@@ -172,8 +172,10 @@ find_data (const struct query *q, int64_t offset, int64_t *until)
 {
   int64_t end = seek (q->c, offset, SEEK_DATA);
 
-  end = MIN (end, q->limit);
-  if (end <= offset || !looks_at_pages (q->c->disk))
+  if (end <= offset) /* also -1 */
+    return end;
+  end = MIN (end, (int64_t) q->limit);
+  if (!looks_at_pages (q->c->disk))
     return end;
   for (;;) {
     const bool stored = is_stored (q->c->disk, offset, end - offset);
