@@ -292,7 +292,7 @@ has_objects ()
   [ "$(objects)" -ge "$1" ]
 }
 
-# intervals NUMBER: wait until so many more have been written.
+# intervals NUMBER: wait for that many more objects in the log.
 intervals ()
 {
   eventually 10 has_objects $(($(objects) + $1)) || fail 'no more intervals'
