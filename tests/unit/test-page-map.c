@@ -67,27 +67,28 @@ a_window_is_full_by_cells (void **state)
   assert_true (page_map_is_full (m, UINT64_MAX, WINDOW_CELLS));
 }
 
-static unsigned
-depth (const struct cell *c)
-{
-  const unsigned a = c ? depth (c->child[0]) : 0;
-  const unsigned b = c ? depth (c->child[1]) : 0;
-
-  return c ? 1 + (a > b ? a : b) : 0;
-}
-
 /* A client chooses the distance of its writes. */
 static void
-the_tree_is_balanced_at_any_distance (void **state)
+cells_are_spread_at_any_distance (void **state)
 {
-  static const uint64_t distances[] = { 1, 987, 1597, 4096 };
-  struct cell *c[4096];
-  unsigned i, k;
+  static const uint64_t distances[] = { 1, 987, 1024, 1597, 4096, 1 << 20 };
+  struct cell *c[BUCKETS], *in_bucket;
+  unsigned i, k, most;
 
   for (k = 0; k < COUNT (distances); k++) {
     for (i = 0; i < COUNT (c); i++)
       c[i] = cell_get (m, i * distances[k]);
-    assert_uint_in_range (depth (m->root), 12, 60);
+    for (i = most = 0; i < BUCKETS; i++) {
+      unsigned n = 0;
+
+      LIST_FOREACH (in_bucket, &m->buckets[i], same_bucket)
+        n++;
+      most = n > most ? n : most;
+    }
+    assert_uint_in_range (most, 1, 12);
+    assert_int_equal (page_map_next (m, distances[k], 2 * distances[k] + 1),
+                      2 * distances[k]);
+    assert_int_equal (page_map_next (m, 0, distances[k]), distances[k]);
     for (i = 0; i < COUNT (c); i++)
       cell_put (m, c[i]);
   }
@@ -468,7 +469,7 @@ main (int argc, char *argv[])
 {
   const struct CMUnitTest tests[] = {
     TEST (a_window_is_full_by_cells),
-    TEST (the_tree_is_balanced_at_any_distance),
+    TEST (cells_are_spread_at_any_distance),
     cmocka_unit_test (runs_equal_a_plain_loop),
     cmocka_unit_test (random_histories_equal_arrays),
   };

@@ -1,5 +1,4 @@
-/* The cells of a page map: found by number in a hash table, and in order in a
- * treap.
+/* The cells of a page map, in a hash table.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -11,9 +10,6 @@
 #include <string.h>
 
 #include "page_map.h"
-
-/* As many as the cells that eight windows of random writes may have. */
-#define BUCKETS 4096
 
 void
 cells_free (struct page_map *m)
@@ -29,6 +25,18 @@ cells_free (struct page_map *m)
   free (m->buckets);
 }
 
+/* The bucket of a cell.  A file system puts its groups at multiples of a power
+ * of two, so the number alone would put their cells into a few buckets.
+ */
+static inline struct bucket *
+bucket_of (const struct page_map *m, uint64_t nr)
+{
+  uint64_t h = (nr + 1) * UINT64_C (0x9e3779b97f4a7c15);
+
+  h = (h ^ h >> 30) * UINT64_C (0xbf58476d1ce4e5b9);
+  return &m->buckets[(h ^ h >> 27) % BUCKETS];
+}
+
 struct cell *
 cell_find (const struct page_map *m, uint64_t nr)
 {
@@ -36,7 +44,7 @@ cell_find (const struct page_map *m, uint64_t nr)
 
   if (m->buckets == NULL)
     return NULL;
-  LIST_FOREACH (c, &m->buckets[nr % BUCKETS], same_bucket)
+  LIST_FOREACH (c, bucket_of (m, nr), same_bucket)
     if (c->nr == nr)
       break;
   return c;
@@ -50,61 +58,6 @@ free_buckets (struct page_map *m)
     return;
   free (m->buckets);
   m->buckets = NULL;
-}
-
-/* The treap: a cell is above all cells of its subtree that have a smaller
- * height.  The height is a hash of the number, so the tree is balanced whatever
- * the order in which cells come and go.  No two numbers have the same.  A
- * product alone would rise or fall over thousands of cells whose distance is a
- * Fibonacci number, and the tree would be a list.
- */
-static uint64_t
-height (const struct cell *c)
-{
-  uint64_t h = (c->nr + 1) * UINT64_C (0x9e3779b97f4a7c15);
-
-  h = (h ^ h >> 30) * UINT64_C (0xbf58476d1ce4e5b9);
-  h = (h ^ h >> 27) * UINT64_C (0x94d049bb133111eb);
-  return h ^ h >> 31;
-}
-
-/* Insert a cell in the place of the first lower one, whose subtree is split. */
-static void
-tree_insert (struct page_map *m, struct cell *c)
-{
-  struct cell **at = &m->root, *rest,
-              **side[2] = { &c->child[0], &c->child[1] };
-
-  while (*at && height (*at) > height (c))
-    at = &(*at)->child[c->nr > (*at)->nr];
-  rest = *at;
-  *at = c;
-  while (rest) {
-    const bool greater = rest->nr > c->nr;
-
-    *side[greater] = rest;
-    side[greater] = &rest->child[!greater];
-    rest = rest->child[!greater];
-  }
-  *side[0] = *side[1] = NULL;
-}
-
-/* Remove a cell, and merge its two subtrees. */
-static void
-tree_remove (struct page_map *m, struct cell *c)
-{
-  struct cell **at = &m->root, *side[2] = { c->child[0], c->child[1] };
-
-  while (*at != c)
-    at = &(*at)->child[c->nr > (*at)->nr];
-  while (side[0] && side[1]) {
-    const bool greater = height (side[1]) > height (side[0]);
-
-    *at = side[greater];
-    at = &(*at)->child[!greater];
-    side[greater] = *at;
-  }
-  *at = side[0] ? side[0] : side[1];
 }
 
 struct cell *
@@ -121,8 +74,7 @@ cell_get (struct page_map *m, uint64_t nr)
       return NULL;
     }
     c->nr = nr;
-    LIST_INSERT_HEAD (&m->buckets[nr % BUCKETS], c, same_bucket);
-    tree_insert (m, c);
+    LIST_INSERT_HEAD (bucket_of (m, nr), c, same_bucket);
     m->nr_cells++;
   }
   c->refs++;
@@ -135,26 +87,19 @@ cell_put (struct page_map *m, struct cell *c)
   if (--c->refs > 0 || c->dirty > 0 || c->failed > 0)
     return;
   LIST_REMOVE (c, same_bucket);
-  tree_remove (m, c);
   free (c);
   m->nr_cells--;
   free_buckets (m);
 }
 
 uint64_t
-page_map_next (const struct page_map *m, uint64_t nr)
+page_map_next (const struct page_map *m, uint64_t nr, uint64_t end)
 {
-  const struct cell *c = m->root;
-  uint64_t next = UINT64_MAX;
-
-  while (c) {
-    const bool after = c->nr > nr;
-
-    if (after)
-      next = c->nr;
-    c = c->child[!after];
-  }
-  return next;
+  if (m->nr_cells == 0)
+    return end;
+  while (++nr < end && cell_find (m, nr) == NULL)
+    ;
+  return nr < end ? nr : end;
 }
 
 /* Skip pages in the state "none", by eight.  Returns "page" or one behind it.

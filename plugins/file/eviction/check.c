@@ -68,33 +68,19 @@ check_cell (const struct evictor *ev, const struct cell *c, struct sums *s)
   s->read_bytes += c->listed ? c->read_bytes : 0;
 }
 
-/* Check the cells in the order of the tree. */
-static void
-check_cells (const struct evictor *ev, struct sums *s)
-{
-  struct cell *c = cell_find (&ev->map, 0);
-  uint64_t nr = 0;
-
-  do {
-    if (c)
-      check_cell (ev, c, s);
-    nr = page_map_next (&ev->map, nr);
-    c = nr < UINT64_MAX ? cell_find (&ev->map, nr) : NULL;
-    CHECK (nr == UINT64_MAX || c);
-  } while (c);
-}
-
 void
 evictor_check_locked (const struct evictor *ev)
 {
   const struct page_map *m = &ev->map;
   uint64_t held = 0, in_flight = 0;
   struct sums s = { 0 };
-  unsigned pins = 0, nr;
+  unsigned pins = 0, nr, i;
   const struct cell *c;
 
   lock_assert (&ev->lock);
-  check_cells (ev, &s);
+  for (i = 0; m->buckets && i < BUCKETS; i++)
+    LIST_FOREACH (c, &m->buckets[i], same_bucket)
+      check_cell (ev, c, &s);
   CHECK (s.cells == m->nr_cells);
   CHECK (s.failed == m->failed);
   CHECK (s.reads == m->nr_reads);

@@ -390,12 +390,9 @@ sweep_cell (const struct evictor *ev, struct drop *d, uint64_t offset,
   const uint64_t ahead = (2 * ev->config.read_ahead + reading) / size + 1;
   const struct cell *c = cell_find (&ev->map, nr), *next;
   unsigned page = offset % size / ev->map.page_size;
-  uint64_t next_nr;
 
   if (c == NULL) {
-    next_nr = page_map_next (&ev->map, nr);
-    if (next_nr < end / size)
-      end = next_nr * size;
+    end = page_map_next (&ev->map, nr, end / size) * size;
     add_range (d, offset, end);
     return end;
   }

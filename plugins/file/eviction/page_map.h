@@ -46,6 +46,9 @@
  */
 #define WINDOW_CELLS 512
 
+/* As many as the cells that eight windows of random writes may have. */
+#define BUCKETS 4096
+
 /* The byte of a page: the number of its window, or 0, and flags. */
 enum { IN_WINDOW = 0x3f, FAILED = 0x40, OTHERS = 0x80 };
 
@@ -62,7 +65,6 @@ struct part {
 struct cell {
   uint64_t nr; /* its offset is nr * CELL_PAGES pages */
   LIST_ENTRY (cell) same_bucket;
-  struct cell *child[2];       /* in the tree: smaller numbers, greater ones */
   TAILQ_ENTRY (cell) failures; /* in page_map.failures if "failed" > 0 */
   TAILQ_ENTRY (cell) reads;    /* in page_map.reads if "listed" */
   unsigned refs;               /* lists that have it, and threads that use it */
@@ -110,7 +112,6 @@ struct page_map {
   struct window *window;  /* by number; 0 is not used */
   uint64_t head, fill;    /* windows before them: that are free again, sealed */
   struct bucket *buckets; /* cells by number; NULL while there is no cell */
-  struct cell *root;      /* and in the order of their numbers, a treap */
   size_t nr_cells;
   uint64_t failed;       /* pages */
   struct cells failures; /* cells with failed pages, the earliest first */
@@ -172,8 +173,8 @@ struct cell *cell_find (const struct page_map *m, uint64_t nr);
 struct cell *cell_get (struct page_map *m, uint64_t nr);
 void cell_put (struct page_map *m, struct cell *c);
 
-/* Return the number of the first cell after nr, or UINT64_MAX. */
-uint64_t page_map_next (const struct page_map *m, uint64_t nr);
+/* Return the number of the first cell in (nr, end), or "end". */
+uint64_t page_map_next (const struct page_map *m, uint64_t nr, uint64_t end);
 
 /* Find the next run of pages in [*page, end): those whose byte, with "mask", is
  * "value", and with "none" also those whose byte is 0.  Returns the number of
