@@ -274,22 +274,20 @@ evictor_seal_locked (struct evictor *ev)
   return true;
 }
 
-/* Get a write slot and "bytes" of credit.  Returns false without memory. */
-static bool
+/* Get a write slot and "bytes" of credit. */
+static void
 get_credit_unlocks (struct evictor *ev, uint64_t bytes)
 {
   struct throttle *t = &ev->throttle;
   uint64_t begin;
-  bool granted;
 
   lock_assert (&ev->lock);
   if (throttle_try (t, bytes))
-    return true;
+    return;
   begin = nanoseconds_now ();
   thread_wake_locked (ev);
-  granted = throttle_wait (t, &ev->lock, bytes);
+  throttle_wait (t, &ev->lock, bytes);
   counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
-  return granted;
 }
 
 /* Add the range to the filling window, and pin it.  Returns false without
@@ -308,8 +306,7 @@ add_locked (struct evictor *ev, struct evictor_write *w)
   if (!page_map_add (&ev->map, w->range.offset, w->range.length, w->begun,
                      &added, &freed))
     return false;
-  throttle_charge (&ev->throttle, added);
-  throttle_return (&ev->throttle, w->credit + freed);
+  throttle_return (&ev->throttle, w->credit + freed - added);
   w->window = window_nr (&ev->map, ev->map.fill);
   window->pins++;
   if (page_map_is_full (&ev->map, evictor_window_size (ev), WINDOW_CELLS)) {
@@ -390,8 +387,7 @@ evictor_write_begins (struct evictor *ev, struct evictor_write *w,
   added = thread_note_request_locked (ev) == 0;
   if (added) {
     w->credit = ((offset + length + page - 1) / page - offset / page) * page;
-    added = get_credit_unlocks (ev, w->credit);
-    w->credit = added ? w->credit : 0;
+    get_credit_unlocks (ev, w->credit);
   }
   while (drop_is_in_progress_locked (ev, offset, length) ||
          (added && !page_map_has_room (&ev->map)))

@@ -7,7 +7,6 @@
 #include <config.h>
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "flight.h"
@@ -70,7 +69,6 @@ throttle_init (struct throttle *t, uint64_t most)
   memset (t, 0, sizeof *t);
   STAILQ_INIT (&t->waiting);
   STAILQ_INIT (&t->granted);
-  STAILQ_INIT (&t->unused);
   t->most = most;
   t->limit = FLIGHT_FIRST_DIRTY;
   t->has_window = true;
@@ -79,13 +77,6 @@ throttle_init (struct throttle *t, uint64_t most)
 void
 throttle_free (struct throttle *t)
 {
-  struct waiting_writer *w;
-
-  while ((w = STAILQ_FIRST (&t->unused))) {
-    STAILQ_REMOVE_HEAD (&t->unused, next);
-    semaphore_destroy (&w->granted);
-    free (w);
-  }
   throttle_set_busy (t, false);
 }
 
@@ -126,26 +117,17 @@ grant (struct throttle *t)
   }
 }
 
-bool
+void
 throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes)
 {
-  struct waiting_writer *w = STAILQ_FIRST (&t->unused);
+  struct waiting_writer w = { .bytes = bytes };
 
-  if (w)
-    STAILQ_REMOVE_HEAD (&t->unused, next);
-  else {
-    w = calloc (1, sizeof *w);
-    if (w == NULL)
-      return false;
-    semaphore_init (&w->granted);
-  }
-  w->bytes = bytes;
-  STAILQ_INSERT_TAIL (&t->waiting, w, next);
+  semaphore_init (&w.granted);
+  STAILQ_INSERT_TAIL (&t->waiting, &w, next);
   throttle_unlock (t, lock);
-  semaphore_wait (&w->granted);
+  semaphore_wait (&w.granted);
+  semaphore_destroy (&w.granted);
   lock_take (lock);
-  STAILQ_INSERT_HEAD (&t->unused, w, next);
-  return true;
 }
 
 bool
@@ -171,12 +153,6 @@ throttle_set_limit (struct throttle *t, uint64_t bytes)
 }
 
 void
-throttle_charge (struct throttle *t, uint64_t bytes)
-{
-  t->used += bytes;
-}
-
-void
 throttle_leave (struct throttle *t, uint64_t bytes)
 {
   t->writers--;
@@ -185,7 +161,7 @@ throttle_leave (struct throttle *t, uint64_t bytes)
 }
 
 void
-throttle_return (struct throttle *t, uint64_t bytes)
+throttle_return (struct throttle *t, int64_t bytes)
 {
   t->used -= bytes;
   grant (t);

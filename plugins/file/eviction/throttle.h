@@ -30,8 +30,8 @@
 #define LEAST_WINDOW (UINT64_C (64) * 1024)
 #define LEAST_SHARE (2 * LEAST_WINDOW)
 
-/* A waiting writer.  It is used again, and not freed before the throttle is:
- * semaphore_post may still touch the semaphore after the writer resumes.
+/* A writer that waits, on its stack: sem_post(3) touches no semaphore after it
+ * has let the writer go on (glibc 2.21, musl).
  */
 struct waiting_writer {
   STAILQ_ENTRY (waiting_writer) next; /* guarded by the lock of the evictor */
@@ -47,7 +47,6 @@ STAILQ_HEAD (writer_queue, waiting_writer);
 struct throttle {
   struct writer_queue waiting; /* oldest first */
   struct writer_queue granted; /* they own slot and credit, and must be woken */
-  struct writer_queue unused;  /* that have waited */
   unsigned writers;            /* number of writers that have a slot */
   uint64_t writing;            /* bytes of all slots */
   uint64_t most;               /* constant: credit if no other disk is busy */
@@ -100,25 +99,21 @@ bool throttle_try (struct throttle *t, uint64_t bytes);
 
 /* Queue for a slot and "bytes" of credit, and wait until both are granted.  As
  * lock_wait: the lock, which the caller holds, is released while it waits.
- * Returns false without memory: then nothing is granted.
  */
-bool throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes);
+void throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes);
 
 /* Return whether the first waiting writer waits for credit, not only for a
  * slot.
  */
 bool throttle_is_short (const struct throttle *t);
 
-/* Take "bytes" of credit without waiting, for pages that the writer's credit
- * does not cover.
- */
-void throttle_charge (struct throttle *t, uint64_t bytes);
-
 /* End the slot of a writer of "bytes", and grant it to the next writers. */
 void throttle_leave (struct throttle *t, uint64_t bytes);
 
-/* Give back "bytes" of credit, and grant it to the next writers. */
-void throttle_return (struct throttle *t, uint64_t bytes);
+/* Give back "bytes" of credit, and grant it to the next writers.  Or take
+ * -"bytes" without waiting, for pages that a writer's credit does not cover.
+ */
+void throttle_return (struct throttle *t, int64_t bytes);
 
 /* Release the lock, then wake the writers that were granted slot and credit.  A
  * granted writer already owns both, so it can be woken after the lock is
