@@ -566,9 +566,9 @@ lock_wait (struct lock *l, struct cond *c)
 }
 
 void
-lock_wait_ms (struct lock *l, struct cond *c, unsigned ms)
+lock_wait_until (struct lock *l, struct cond *c, uint64_t at)
 {
-  wait_unlocks (l, c, now + ms * MS, "a condition, with a time limit");
+  wait_unlocks (l, c, at, "a condition, with a time limit");
 }
 
 /* The number of posts is in the first bytes of a semaphore. */

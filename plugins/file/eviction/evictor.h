@@ -51,7 +51,8 @@ struct evictor_config {
    * Closes all descriptions for a moment, so that the file system can be
    * unmounted, and opens config.fd again.  Returns PARK_REFUSED if it has done
    * nothing; PARK_GONE as release returns true, if the file cannot be opened
-   * any more.
+   * any more.  It calls evictor_look last: an error that another process gets
+   * first, while no description is open, is not known afterwards.
    */
   enum evictor_park (*park) (void *disk);
   void *disk;
@@ -95,6 +96,11 @@ void evictor_free (struct evictor *ev);
 
 /* Start the thread, unless it runs.  Returns 0 or an errno value. */
 int evictor_start (struct evictor *ev);
+
+/* Ask the disk's description whether pages have failed, and record that.  Does
+ * not block.  Returns the errno value of the error, or 0.
+ */
+int evictor_look (struct evictor *ev);
 
 /* ---- reading ---- */
 

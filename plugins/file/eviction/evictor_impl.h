@@ -138,6 +138,9 @@ void evictor_check_locked (const struct evictor *ev);
 /* Wake the thread: there may be a step to take. */
 void thread_wake_locked (struct evictor *ev);
 
+/* The thread waits for "ns", or until it is woken.  Returns false if it was. */
+bool thread_rests_unlocks (struct evictor *ev, uint64_t ns);
+
 /* Record that a request begins or ends: the disk is not idle.  Starts the
  * thread.  Returns 0 or an errno value.
  */
@@ -153,9 +156,9 @@ void reports_open_witness_unlocks (struct evictor *ev);
 
 /* These calls, without the lock, record, count and log an error that the kernel
  * reports to them, and return it, or 0: start the writeback of ranges, wait for
- * it, drop them, sync the file, or only look whether the disk's description has
- * a report.  As an error may be of any page, callers compare marks before they
- * trust one, and seldom need the error itself.
+ * it, drop them, or sync the file; see also evictor_look.  As an error may be
+ * of any page, callers compare marks before they trust one, and seldom need the
+ * error itself.
  *
  * A drop starts the writeback of dirty pages, and returns no error of that,
  * which may be the only report of a loss (if ext4 finds no blocks for a page).
@@ -167,7 +170,6 @@ int reports_start (struct evictor *ev, const struct extent *e, unsigned nr);
 int reports_wait (struct evictor *ev, const struct extent *e, unsigned nr);
 int reports_drop (struct evictor *ev, const struct extent *e, unsigned nr);
 int reports_sync (struct evictor *ev);
-int reports_look (struct evictor *ev);
 
 /* Before pages are dropped, find out whether all errors are recorded.  Another
  * call may have used up the kernel's report of one, and not yet have recorded

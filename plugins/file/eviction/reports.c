@@ -159,7 +159,7 @@ reports_sync (struct evictor *ev)
 }
 
 int
-reports_look (struct evictor *ev)
+evictor_look (struct evictor *ev)
 {
   struct errors_call in_progress;
   int err;
@@ -188,7 +188,7 @@ reports_settle_unlocks (struct evictor *ev)
   if (!by_range)
     errors_settle (ev->config.errors);
   else if (witness < 0 || pagecache_error (witness)) {
-    reports_look (ev);
+    evictor_look (ev);
     errors_settle (ev->config.errors);
   }
   lock_take (&ev->lock);

@@ -16,7 +16,7 @@
 /* The idle timer.  A disk is emptied when no request was made for this many
  * ticks: 1.25 s, or 50 ms after a flush.
  */
-#define TICK_MS 50
+#define TICK_NS 50000000
 #define QUIET_TICKS 25
 
 /* If pages stay because other processes use them, the disk is emptied again
@@ -40,6 +40,19 @@ thread_wake_locked (struct evictor *ev)
   if (!ev->thread.wake_pending)
     cond_signal (&ev->thread.woken);
   ev->thread.wake_pending = true;
+}
+
+bool
+thread_rests_unlocks (struct evictor *ev, uint64_t ns)
+{
+  bool woken;
+
+  lock_assert (&ev->lock);
+  if (!ev->thread.wake_pending)
+    lock_wait_until (&ev->lock, &ev->thread.woken, nanoseconds_now () + ns);
+  woken = ev->thread.wake_pending;
+  ev->thread.wake_pending = false;
+  return !woken;
 }
 
 /* ---- steps ---- */
@@ -145,9 +158,7 @@ empty_closed_unlocks (struct evictor *ev, uint64_t closed_at)
         (left == -1 && ms > LAST_BLIND_PAUSE_MS) ||
         end + (end - began) + ms * 1000000 > first_end + CLOSE_NS)
       return;
-    if (!ev->thread.wake_pending)
-      lock_wait_ms (&ev->lock, &ev->thread.woken, ms);
-    ev->thread.wake_pending = false;
+    thread_rests_unlocks (ev, ms * 1000000);
   }
 }
 
@@ -209,11 +220,8 @@ wait_unlocks (struct evictor *ev)
   throttle_return (&ev->throttle, 0); /* the share may have grown */
   evictor_unlock (ev);                /* wakes writers */
   lock_take (&ev->lock);
-  if (!ev->thread.wake_pending)
-    lock_wait_ms (&ev->lock, &ev->thread.woken, TICK_MS);
-  if (ev->thread.wake_pending)
-    return;
-  ev->idle.ticks = ev->requests == requests ? ev->idle.ticks + 1 : 0;
+  if (thread_rests_unlocks (ev, TICK_NS))
+    ev->idle.ticks = ev->requests == requests ? ev->idle.ticks + 1 : 0;
 }
 
 static void *

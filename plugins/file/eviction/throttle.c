@@ -32,10 +32,16 @@ throttle_set_busy (struct throttle *t, bool busy)
   atomic_fetch_add (&busy_disks, busy ? 1 : -1);
 }
 
+unsigned
+throttle_busy_disks (void)
+{
+  return atomic_load (&busy_disks);
+}
+
 uint64_t
 throttle_share (const struct throttle *t)
 {
-  const unsigned disks = atomic_load (&busy_disks);
+  const unsigned disks = throttle_busy_disks ();
   uint64_t share = budget / 2 / (disks > 0 ? disks : 1);
 
   if (share < LEAST_SHARE)

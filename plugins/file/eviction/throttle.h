@@ -70,6 +70,9 @@ void throttle_set_budget (uint64_t budget);
 /* Count this disk as busy, or no longer: the busy disks share the budget. */
 void throttle_set_busy (struct throttle *t, bool busy);
 
+/* Return the number of busy disks. */
+unsigned throttle_busy_disks (void);
+
 /* Return the bytes that this disk's windows may hold now: half of an equal
  * share of the budget, or LEAST_SHARE if that is more, but at most "most".  As
  * many may be read and still resident.

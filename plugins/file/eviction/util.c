@@ -101,10 +101,9 @@ timespec_of (uint64_t ns)
 }
 
 void
-lock_wait_ms (struct lock *l, struct cond *c, unsigned ms)
+lock_wait_until (struct lock *l, struct cond *c, uint64_t at)
 {
-  const struct timespec t = timespec_of (nanoseconds_now () +
-                                         ms * UINT64_C (1000000));
+  const struct timespec t = timespec_of (at);
 
   lock_assert (l);
   set_holder (l, 0);

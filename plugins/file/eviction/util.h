@@ -46,11 +46,11 @@ void cond_signal (struct cond *c);    /* wake one waiting thread */
 void cond_broadcast (struct cond *c); /* wake all */
 
 /* Wait for the condition.  The lock, which the caller holds, is released while
- * it waits.  lock_wait_ms waits for at most "ms" milliseconds.  Both may return
- * early.
+ * it waits.  lock_wait_until returns when nanoseconds_now is "at".  Both may
+ * return early.
  */
 void lock_wait (struct lock *l, struct cond *c);
-void lock_wait_ms (struct lock *l, struct cond *c, unsigned ms);
+void lock_wait_until (struct lock *l, struct cond *c, uint64_t at);
 
 /* A semaphore, 0 at first. */
 struct semaphore {

@@ -254,7 +254,7 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
   evictor_unlock (ev);
   clean = is_clean (ev, since, has_witness);
   if (clean) {
-    err = reports_look (ev);
+    err = evictor_look (ev);
     errors_settle (ev->config.errors);
     clean = errors_of_pages (ev->config.errors) <= since;
   }
@@ -272,6 +272,8 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
 
 /* The times between two looks at a piece in flight, in ns.  If it takes long, a
  * hundredth of that time, up to LONGEST_POLL: a disk may not answer for days.
+ * With many busy disks all are longer, so that those of a thousand disks take
+ * no CPU of their own.
  */
 #define LEAST_POLL 250000
 #define MOST_POLL 1000000
@@ -280,8 +282,8 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
 /* Look again and again whether the disk writes the next piece of a window, as
  * long as no writer waits for it: a system call that waits would keep the file
  * system mounted after the last client has left.  A writer that waits does not
- * leave.  The last run of a piece is started last.  Returns true if the last
- * client has left: then the piece may be in flight.
+ * leave, and wakes the thread.  The last run of a piece is started last.
+ * Returns true if the last client has left: then the piece may be in flight.
  */
 static bool
 poll_unlocks (struct evictor *ev, unsigned nr)
@@ -300,12 +302,12 @@ poll_unlocks (struct evictor *ev, unsigned nr)
     in_flight = pagecache_is_in_flight (ev->config.pages, ev->config.fd,
                                         p.runs[p.nr - 1].offset,
                                         p.runs[p.nr - 1].length);
+    lock_take (&ev->lock);
     if (in_flight)
-      sleep_until (nanoseconds_now () + ns);
+      thread_rests_unlocks (ev, ns * (1 + throttle_busy_disks () / 16));
     waited = nanoseconds_now () - began;
     if (ns < MOST_POLL || (ns < waited / 100 && ns <= LONGEST_POLL / 2))
       ns *= 2;
-    lock_take (&ev->lock);
   }
   return in_flight;
 }
@@ -395,7 +397,7 @@ writeback_finish_unlocks (struct evictor *ev)
   if (ev->map.head == ev->map.fill || w->pins > 0)
     return false;
   if (!evictor_is_closed_locked (ev) && poll_unlocks (ev, nr))
-    return false;
+    return true;
   if (!retry_has_given_up_locked (ev)) {
     wait_and_drop_unlocks (ev, nr);
     if (w->waited.cell < w->nr_cells)
