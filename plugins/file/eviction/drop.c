@@ -316,9 +316,11 @@ drop_reads_unlocks (struct evictor *ev, bool all)
   /* First: a read that comes during the drop counts again. */
   if (whole)
     cell_unlist (&ev->map, c);
-  else {
+  else { /* not before the others again */
     ev->map.read_bytes -= c->read_bytes;
     c->read_bytes = 0;
+    TAILQ_REMOVE (&ev->map.reads, c, reads);
+    TAILQ_INSERT_HEAD (&ev->map.reads, c, reads);
   }
   do {
     d.nr = 0;

@@ -19,7 +19,9 @@
 void
 errors_init (struct errors *e, int fd, bool per_handle)
 {
-  *e = (struct errors){ .fd = fd, .per_handle = per_handle };
+  *e = (struct errors){ .fd = fd,
+                        .per_handle = per_handle,
+                        .awaited = UINT64_MAX };
   e->has_range = pagecache_has_range (fd);
   lock_init (&e->lock);
   TAILQ_INIT (&e->calls);
@@ -76,6 +78,15 @@ errors_unreported (struct errors *e)
 
 /* ---- calls ---- */
 
+/* The number of the earliest call that is in progress. */
+static uint64_t
+first_call (const struct errors *e)
+{
+  const struct errors_call *first = TAILQ_FIRST (&e->calls);
+
+  return first ? first->number : UINT64_MAX;
+}
+
 static void
 call_begins_locked (struct errors *e, struct errors_call *call)
 {
@@ -100,9 +111,11 @@ call_ends_locked (struct errors *e, struct errors_call *call, int err)
     e->mark = ((e->mark >> ERRNO_BITS) + 1) << ERRNO_BITS | err;
     e->suspect = atomic_load (&e->ended); /* in this order */
   }
-  if (TAILQ_FIRST (&e->calls) == call)
-    cond_broadcast (&e->call_ended);
   TAILQ_REMOVE (&e->calls, call, next);
+  if (first_call (e) > e->awaited) {
+    e->awaited = UINT64_MAX;
+    cond_broadcast (&e->call_ended);
+  }
 }
 
 void
@@ -129,11 +142,11 @@ errors_sync (struct errors *e, int fd)
 static void
 wait_for_calls_unlocks (struct errors *e, uint64_t last)
 {
-  const struct errors_call *first;
-
   lock_assert (&e->lock);
-  while ((first = TAILQ_FIRST (&e->calls)) && first->number <= last)
+  while (first_call (e) <= last) {
+    e->awaited = last < e->awaited ? last : e->awaited;
     lock_wait (&e->lock, &e->call_ended);
+  }
 }
 
 void

@@ -71,7 +71,9 @@ struct errors {
   struct errors_client any; /* of all connections */
   TAILQ_HEAD (, errors_call) calls;
   uint64_t nr_calls; /* that have begun */
-  struct cond call_ended;
+  uint64_t awaited;  /* a thread waits for the calls up to this one, and perhaps
+                      * others for later ones; or UINT64_MAX */
+  struct cond call_ended; /* all of these */
   uint64_t nr_syncs;     /* of the description, for requests, that have begun */
   bool syncing;          /* the last one is in progress */
   uint64_t synced_calls; /* nr_calls when the last one ended */

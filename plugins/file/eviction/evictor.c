@@ -50,7 +50,7 @@ evictor_new (const struct evictor_config *config)
     throttle_set_limit (&ev->throttle, UINT64_MAX);
   flight_init (&ev->flight);
   ev->reports.witness = NOT_OPENED;
-  ev->touched.low = UINT64_MAX;
+  ev->touched.low = ev->swept.low = UINT64_MAX;
   ev->sweep.at = UINT64_MAX;
   return ev;
 }

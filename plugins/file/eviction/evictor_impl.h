@@ -63,6 +63,9 @@ struct evictor {
   struct {
     _Atomic uint64_t low, high;
   } touched;
+  struct { /* what idle sweeps may have left there: the close sweeps it again */
+    uint64_t low, high;
+  } swept;
   struct {               /* of the resident pages, see count.c */
     uint64_t after;      /* bytes of requests until the next count */
     uint64_t not_before; /* time of the next one, in ns */

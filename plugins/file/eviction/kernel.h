@@ -41,7 +41,8 @@ int kernel_sync (int fd);
 bool kernel_make_dirty (int fd, uint64_t offset, uint64_t length);
 
 /* Write all dirty pages of the file, and wait for them, without using up the
- * kernel's report of an error (FIEMAP_FLAG_SYNC).  Returns 0 or an errno value:
+ * kernel's report of an error (FIEMAP_FLAG_SYNC; fiemap_prep writes the whole
+ * file, whatever the range).  Returns 0 or an errno value:
  * an error that the file's AS_EIO flag shows, which a direct read by any
  * process clears (filemap_check_errors in Linux 6.18).
  */

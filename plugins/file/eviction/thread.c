@@ -21,9 +21,13 @@
 
 /* If pages stay because other processes use them, the disk is emptied again
  * after 1 tick, 2, 4, ... up to this number of attempts.  After that the pages
- * are left alone until the next request or the close.
+ * are left alone until the next request or the close.  Where pages cannot be
+ * counted, the disk is emptied once more, and taken for empty until the close:
+ * a sweep of 1 TiB takes 4 ms, and a thousand disks may have a commit each few
+ * seconds.
  */
 #define IDLE_ATTEMPTS 6
+#define BLIND_ATTEMPTS 1
 
 /* All attempts to empty a closed disk together take this long after the first
  * one: readahead may be in flight, or another process may hold a page.  The
@@ -82,6 +86,16 @@ step_unlocks (struct evictor *ev)
 
 /* ---- emptying ---- */
 
+/* Requests and their readahead have left nothing in memory. */
+static void
+forget_touched_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  ev->touched.low = UINT64_MAX;
+  ev->touched.high = 0;
+  ev->sweep.at = UINT64_MAX;
+}
+
 /* Drop all pages of the disk.  Stops early if a request begins or ends. Returns
  * 0 if none of the plugin's pages is resident, except for failed ones, a number
  * above 0 if some are, or -1 if they cannot be counted.
@@ -91,7 +105,7 @@ empty_unlocks (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
   unsigned reads;
-  int64_t left;
+  int64_t left = -1;
 
   lock_assert (&ev->lock);
   do
@@ -101,18 +115,20 @@ empty_unlocks (struct evictor *ev)
          ev->requests == requests);
   for (reads = ev->map.nr_reads; reads > 0 && ev->requests == requests; reads--)
     drop_reads_unlocks (ev, true);
-  drop_sweep_begins_locked (ev);
-  while (ev->requests == requests && drop_sweep_unlocks (ev, true))
-    ;
-  left = count_left_unlocks (ev);
+  if (ev->config.pages->counts == COUNTS_BY_CACHESTAT && ev->map.failed == 0)
+    left = count_left_unlocks (ev);
+  if (left != 0) {
+    drop_sweep_begins_locked (ev);
+    while (ev->requests == requests && drop_sweep_unlocks (ev, true))
+      ;
+    left = count_left_unlocks (ev);
+  }
   /* The kernel may have taken failed pages, which count as resident: then some
    * other pages may have stayed.  A write without a cell may bring pages yet.
    */
   if (left == 0 && ev->map.failed == 0 && ev->unmapped == 0 &&
-      ev->requests == requests) {
-    ev->touched.low = UINT64_MAX;
-    ev->touched.high = 0;
-  }
+      ev->requests == requests)
+    forget_touched_locked (ev);
   return left;
 }
 
@@ -124,15 +140,23 @@ empty_idle_unlocks (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
   const int64_t left = empty_unlocks (ev);
+  const unsigned most = left == -1 ? BLIND_ATTEMPTS : IDLE_ATTEMPTS;
 
   if (ev->requests != requests)
     return false;
   if (left != 0 &&
-      (ev->idle.attempts < IDLE_ATTEMPTS || page_map_has_windows (&ev->map))) {
-    if (ev->idle.attempts < IDLE_ATTEMPTS)
+      (ev->idle.attempts < most || page_map_has_windows (&ev->map))) {
+    if (ev->idle.attempts < most)
       ev->idle.attempts++;
     ev->idle.empty_at = ev->idle.ticks + (1 << ev->idle.attempts) / 2;
     return false;
+  }
+  if (left == -1 && ev->map.failed == 0 && ev->unmapped == 0) {
+    if (ev->touched.low < ev->swept.low)
+      ev->swept.low = ev->touched.low;
+    if (ev->touched.high > ev->swept.high)
+      ev->swept.high = ev->touched.high;
+    forget_touched_locked (ev);
   }
   throttle_set_busy (&ev->throttle, false);
   return true;
@@ -293,6 +317,12 @@ evictor_close (struct evictor *ev)
   bool busy;
 
   lock_take (&ev->lock);
+  if (ev->swept.low < ev->touched.low)
+    ev->touched.low = ev->swept.low;
+  if (ev->swept.high > ev->touched.high)
+    ev->touched.high = ev->swept.high;
+  ev->swept.low = UINT64_MAX;
+  ev->swept.high = 0;
   busy = ev->thread.runs || ev->touched.low < ev->touched.high ||
          (ev->map.failed > 0 &&
           ev->retry.retried != errors_now (ev->config.errors));
