@@ -92,11 +92,28 @@ ask read 0 1M
 stop_nbdkit
 cmp -n 1048576 "$tmp/model" "$tmp/disk" >&2 || fail 'little memory: data is gone'
 
+# A sweep of 1 TiB makes 4,000 calls: an idle disk is swept only if pages are
+# there, and where they cannot be counted, twice, and until they go at the close.
+rm -f "$tmp/disk"
+truncate -s 1T "$tmp/disk" || lacks 'needs files of 1 TiB'
+for wrapper in '' "$builddir/lib/without-cachestat"; do
+  under=(${wrapper:+"$wrapper"})
+  start_nbdkit "$plugin" "$tmp/disk" cache=none "stats=$tmp/stats"
+  client_start --names "$uri"
+  ask a open
+  for i in 1 2 3; do
+    ask a write 0 4K, a write $(((1 << 40) - 4096)) 4K, a flush
+    sleep 2
+  done
+  client_stop
+  stop_nbdkit
+  jq -e '.disks[0] | .sweeps <= if .counts_by == "cachestat" then 0 else 16 end' \
+    "$tmp/stats" >"$tmp/out" || fail "$wrapper: an idle disk is swept too often"
+done
+
 # The kernel counts pages for the owner of a file and those with the right to
 # write to it.  If that ends (chown), an idle disk is not swept again and again.
 under=()
-rm -f "$tmp/disk"
-truncate -s 1T "$tmp/disk" || lacks 'needs files of 1 TiB'
 chown nobody "$tmp/disk"
 chmod 644 "$tmp/disk"
 chmod 777 "$tmp" # where it makes its socket
