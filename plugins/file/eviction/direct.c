@@ -33,6 +33,7 @@
 /* ---- the descriptor ---- */
 
 enum { NOT_TRIED, OPENING, NONE, OPEN }; /* state */
+static atomic_uint open_disks;           /* whose state is OPEN */
 
 /* Query the alignment of direct I/O (Linux 6.1; ext4, XFS, f2fs, block
  * devices).  Returns false if the kernel does not report one.  An alignment of
@@ -106,6 +107,7 @@ direct_ready (struct direct *d, int fd, bool writable)
     return state == OPEN;
   }
   is_open = open_direct (d, fd, writable);
+  open_disks += is_open;
   if (is_open)
     state = OPEN;
   else if (errno != EMFILE && errno != ENFILE && errno != ENOMEM)
@@ -165,6 +167,8 @@ direct_close (struct direct *d)
   if (atomic_exchange (&d->state, NOT_TRIED) != OPEN)
     return;
   close (d->fd);
+  if (atomic_fetch_sub (&open_disks, 1) > 1)
+    return;
   for (i = 0; i < MOST_IDLE; i++)
     free (atomic_exchange (&idle[i], NULL));
 }
