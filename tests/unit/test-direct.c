@@ -137,6 +137,7 @@ free_idle (void)
 {
   struct direct d = { .state = OPEN, .fd = 7 };
 
+  open_disks = 1; /* tests leave theirs open */
   direct_close (&d);
 }
 
@@ -313,6 +314,21 @@ reads_aligned_buffers_in_place (void **state)
 }
 
 static void
+keeps_buffers_for_other_disks (void **state)
+{
+  struct direct a = { 0 }, b = { 0 };
+
+  assert_true (direct_ready (&a, 3, false) && direct_ready (&b, 3, false));
+  assert_int_equal (direct_read (&a, user + 1, 512, 512), 512);
+  direct_close (&a);
+  no_memory = true; /* for another bounce buffer */
+  assert_int_equal (direct_read (&b, user + 1, 512, 512), 512);
+  direct_close (&b);
+  assert_true (direct_ready (&b, 3, false));
+  assert_int_equal (direct_read (&b, user + 1, 512, 512), -1);
+}
+
+static void
 trusts_no_default_of_memory (void **state)
 {
   const size_t page = sysconf (_SC_PAGESIZE);
@@ -348,6 +364,7 @@ main (void)
     TEST (is_exact_where_the_kernel_reports_it),
     TEST (reads_what_was_requested_and_is_there),
     TEST (reads_aligned_buffers_in_place),
+    TEST (keeps_buffers_for_other_disks),
     TEST (trusts_no_default_of_memory),
   };
 
