@@ -120,9 +120,9 @@ give_up (struct disk *d)
     close (fd);
   if (place == -1)
     return false;
+  evictor_look (d->evictor);
   pthread_mutex_lock (&d->opening);
-  if (disk_is_unused (d) && !evictor_look (d->evictor) &&
-      !errors_now (&d->errors)) {
+  if (disk_is_unused (d) && !errors_now (&d->errors)) {
     direct_close (&d->direct);
     d->parked = parked = disk_replace (d, place);
   }

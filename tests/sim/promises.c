@@ -557,8 +557,8 @@ promise_empty (struct file *f, const char *when)
    */
   if (P.no_counts == 2 && P.writer)
     return;
-  /* There an idle disk is emptied twice, and what another process uses at that
-   * time stays until the close.
+  /* There an idle disk is emptied a few times, and what another process uses at
+   * that time stays until the close.
    */
   if (P.no_counts == 2 && P.mapper && f->disk && f->disk->refs > 0)
     return;

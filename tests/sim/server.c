@@ -110,11 +110,11 @@ park (void *arg)
   struct disk *d = arg;
   bool given_up;
 
+  d->file->parked = true; /* little is between the look and the close */
+  evictor_look (d->evictor);
   lock_take (&registry);
-  d->file->parked = true; /* nothing is between the look and the close */
-  given_up = d->refs == 0 && !evictor_look (d->evictor) &&
-             !errors_now (&d->errors) && !ending && P.fs != BLOCK_DEVICE &&
-             !one_in (P.no_file_one_in);
+  given_up = d->refs == 0 && !errors_now (&d->errors) && !ending &&
+             P.fs != BLOCK_DEVICE && !one_in (P.no_file_one_in);
   d->file->parked = given_up;
   if (given_up)
     file_give_up (d->fd);

@@ -95,11 +95,21 @@ cell_put (struct page_map *m, struct cell *c)
 uint64_t
 page_map_next (const struct page_map *m, uint64_t nr, uint64_t end)
 {
+  const struct cell *c;
+  unsigned i;
+
   if (m->nr_cells == 0)
     return end;
-  while (++nr < end && cell_find (m, nr) == NULL)
-    ;
-  return nr < end ? nr : end;
+  if (end > nr && end - nr <= BUCKETS) {
+    while (++nr < end && cell_find (m, nr) == NULL)
+      ;
+    return nr < end ? nr : end;
+  }
+  for (i = 0; i < BUCKETS; i++)
+    LIST_FOREACH (c, &m->buckets[i], same_bucket)
+      if (c->nr > nr && c->nr < end)
+        end = c->nr;
+  return end;
 }
 
 /* Skip pages in the state "none", by eight.  Returns "page" or one behind it.

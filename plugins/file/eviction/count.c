@@ -54,10 +54,7 @@ count_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
   lock_assert (&ev->lock);
   if (end > INT64_MAX) /* no call takes an offset of 2^63 */
     end = (uint64_t) INT64_MAX + 1;
-  if (offset < ev->touched.low)
-    ev->touched.low = offset / cell * cell;
-  if (end > ev->touched.high)
-    ev->touched.high = end;
+  span_add (&ev->touched, offset / cell * cell, end);
   ev->count.after -= length < ev->count.after ? length : ev->count.after;
 }
 

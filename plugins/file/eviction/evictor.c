@@ -50,7 +50,8 @@ evictor_new (const struct evictor_config *config)
     throttle_set_limit (&ev->throttle, UINT64_MAX);
   flight_init (&ev->flight);
   ev->reports.witness = NOT_OPENED;
-  ev->touched.low = ev->swept.low = UINT64_MAX;
+  span_clear (&ev->touched);
+  span_clear (&ev->swept);
   ev->sweep.at = UINT64_MAX;
   return ev;
 }
@@ -189,8 +190,8 @@ void
 evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
                   bool count_soon)
 {
-  if (!count_soon && offset >= ev->touched.low &&
-      offset + length <= ev->touched.high)
+  if (!count_soon && (span_has (&ev->touched, offset, offset + length) ||
+                      span_has (&ev->swept, offset, offset + length)))
     return;
   lock_take (&ev->lock);
   thread_note_request_locked (ev);

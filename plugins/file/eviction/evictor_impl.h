@@ -29,6 +29,33 @@
 /* Values of a witness that are not descriptors; -1 = it cannot be opened. */
 enum { NOT_OPENED = -2, OPENING = -3 };
 
+/* Offsets from "low" to "high"; low > high if there are none. */
+struct span {
+  _Atomic uint64_t low, high;
+};
+
+static inline void
+span_clear (struct span *s)
+{
+  s->low = UINT64_MAX;
+  s->high = 0;
+}
+
+static inline void
+span_add (struct span *s, uint64_t low, uint64_t high)
+{
+  if (low < s->low)
+    s->low = low;
+  if (high > s->high)
+    s->high = high;
+}
+
+static inline bool
+span_has (const struct span *s, uint64_t low, uint64_t high)
+{
+  return low >= s->low && high <= s->high;
+}
+
 struct evictor {
   struct evictor_config config; /* constant */
   _Atomic int64_t reading;      /* bytes of reads in progress */
@@ -60,14 +87,11 @@ struct evictor {
   /* What requests and their readahead may have brought in since the disk was
    * emptied: [low, high).  Nothing else is counted or swept.
    */
-  struct {
-    _Atomic uint64_t low, high;
-  } touched;
-  struct { /* what idle sweeps may have left there: the close sweeps it again */
-    uint64_t low, high;
-  } swept;
-  struct {               /* of the resident pages, see count.c */
-    uint64_t after;      /* bytes of requests until the next count */
+  struct span touched;
+  struct span swept; /* likewise, before the last idle sweep, where pages cannot
+                      * be counted: the close sweeps it again */
+  struct {           /* of the resident pages, see count.c */
+    uint64_t after;  /* bytes of requests until the next count */
     uint64_t not_before; /* time of the next one, in ns */
     uint64_t tolerated;  /* bytes over the allowance that a sweep has left */
     unsigned nr;         /* wraps */
@@ -188,8 +212,8 @@ void reports_settle_unlocks (struct evictor *ev);
 bool writeback_start_unlocks (struct evictor *ev);
 
 /* Wait for the next piece of the oldest window, and drop the cells that are on
- * the disk.  Returns false if there is no sealed window, or requests write to
- * the oldest.
+ * the disk, unless there may be another step to take first.  Returns false if
+ * there is no sealed window, or requests write to the oldest.
  */
 bool writeback_finish_unlocks (struct evictor *ev);
 

@@ -115,7 +115,8 @@ struct page_map {
   size_t nr_cells;
   uint64_t failed;       /* pages */
   struct cells failures; /* cells with failed pages, the earliest first */
-  struct cells reads;    /* cells that were read, the latest first */
+  struct cells reads;    /* cells that were read: those that were
+                          * read, or dropped in part, last come first */
   unsigned nr_reads;
   uint64_t read_bytes; /* of all cells */
 };
@@ -173,7 +174,9 @@ struct cell *cell_find (const struct page_map *m, uint64_t nr);
 struct cell *cell_get (struct page_map *m, uint64_t nr);
 void cell_put (struct page_map *m, struct cell *c);
 
-/* Return the number of the first cell in (nr, end), or "end". */
+/* Return the number of the first cell in (nr, end), or "end".  Takes 20 us for
+ * any distance, and more if there are many cells.
+ */
 uint64_t page_map_next (const struct page_map *m, uint64_t nr, uint64_t end);
 
 /* Find the next run of pages in [*page, end): those whose byte, with "mask", is

@@ -22,12 +22,11 @@
 /* If pages stay because other processes use them, the disk is emptied again
  * after 1 tick, 2, 4, ... up to this number of attempts.  After that the pages
  * are left alone until the next request or the close.  Where pages cannot be
- * counted, the disk is emptied once more, and taken for empty until the close:
- * a sweep of 1 TiB takes 4 ms, and a thousand disks may have a commit each few
- * seconds.
+ * counted, every second attempt is left out, and what was swept is then left
+ * alone until the close: a sweep of 1 TiB takes 4 ms, and a thousand disks may
+ * have a commit each few seconds.
  */
 #define IDLE_ATTEMPTS 6
-#define BLIND_ATTEMPTS 1
 
 /* All attempts to empty a closed disk together take this long after the first
  * one: readahead may be in flight, or another process may hold a page.  The
@@ -91,9 +90,9 @@ static void
 forget_touched_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  ev->touched.low = UINT64_MAX;
-  ev->touched.high = 0;
+  span_clear (&ev->touched);
   ev->sweep.at = UINT64_MAX;
+  ev->count.tolerated = 0;
 }
 
 /* Drop all pages of the disk.  Stops early if a request begins or ends. Returns
@@ -115,7 +114,8 @@ empty_unlocks (struct evictor *ev)
          ev->requests == requests);
   for (reads = ev->map.nr_reads; reads > 0 && ev->requests == requests; reads--)
     drop_reads_unlocks (ev, true);
-  if (ev->config.pages->counts == COUNTS_BY_CACHESTAT && ev->map.failed == 0)
+  if (ev->config.pages->counts == COUNTS_BY_CACHESTAT && ev->map.failed == 0 &&
+      ev->requests == requests)
     left = count_left_unlocks (ev);
   if (left != 0) {
     drop_sweep_begins_locked (ev);
@@ -140,22 +140,18 @@ empty_idle_unlocks (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
   const int64_t left = empty_unlocks (ev);
-  const unsigned most = left == -1 ? BLIND_ATTEMPTS : IDLE_ATTEMPTS;
 
   if (ev->requests != requests)
     return false;
   if (left != 0 &&
-      (ev->idle.attempts < most || page_map_has_windows (&ev->map))) {
-    if (ev->idle.attempts < most)
-      ev->idle.attempts++;
+      (ev->idle.attempts < IDLE_ATTEMPTS || page_map_has_windows (&ev->map))) {
+    if (ev->idle.attempts < IDLE_ATTEMPTS)
+      ev->idle.attempts += left == -1 ? 2 : 1;
     ev->idle.empty_at = ev->idle.ticks + (1 << ev->idle.attempts) / 2;
     return false;
   }
   if (left == -1 && ev->map.failed == 0 && ev->unmapped == 0) {
-    if (ev->touched.low < ev->swept.low)
-      ev->swept.low = ev->touched.low;
-    if (ev->touched.high > ev->swept.high)
-      ev->swept.high = ev->touched.high;
+    span_add (&ev->swept, ev->touched.low, ev->touched.high);
     forget_touched_locked (ev);
   }
   throttle_set_busy (&ev->throttle, false);
@@ -317,12 +313,8 @@ evictor_close (struct evictor *ev)
   bool busy;
 
   lock_take (&ev->lock);
-  if (ev->swept.low < ev->touched.low)
-    ev->touched.low = ev->swept.low;
-  if (ev->swept.high > ev->touched.high)
-    ev->touched.high = ev->swept.high;
-  ev->swept.low = UINT64_MAX;
-  ev->swept.high = 0;
+  span_add (&ev->touched, ev->swept.low, ev->swept.high);
+  span_clear (&ev->swept);
   busy = ev->thread.runs || ev->touched.low < ev->touched.high ||
          (ev->map.failed > 0 &&
           ev->retry.retried != errors_now (ev->config.errors));

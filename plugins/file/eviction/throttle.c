@@ -167,7 +167,7 @@ throttle_leave (struct throttle *t, uint64_t bytes)
 }
 
 void
-throttle_return (struct throttle *t, int64_t bytes)
+throttle_return (struct throttle *t, uint64_t bytes)
 {
   t->used -= bytes;
   grant (t);

@@ -113,10 +113,8 @@ bool throttle_is_short (const struct throttle *t);
 /* End the slot of a writer of "bytes", and grant it to the next writers. */
 void throttle_leave (struct throttle *t, uint64_t bytes);
 
-/* Give back "bytes" of credit, and grant it to the next writers.  Or take
- * -"bytes" without waiting, for pages that a writer's credit does not cover.
- */
-void throttle_return (struct throttle *t, int64_t bytes);
+/* Give back "bytes" of credit, and grant it to the next writers. */
+void throttle_return (struct throttle *t, uint64_t bytes);
 
 /* Release the lock, then wake the writers that were granted slot and credit.  A
  * granted writer already owns both, so it can be woken after the lock is

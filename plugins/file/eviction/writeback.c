@@ -282,15 +282,16 @@ sync_windows_unlocks (struct evictor *ev, struct window *oldest)
 /* Look again and again whether the disk writes the next piece of a window, as
  * long as no writer waits for it: a system call that waits would keep the file
  * system mounted after the last client has left.  A writer that waits does not
- * leave, and wakes the thread.  The last run of a piece is started last.
- * Returns true if the last client has left: then the piece may be in flight.
+ * leave, and wakes the thread, as other work does.  The last run of a
+ * piece is started last.  Returns true if the piece is still in flight, and
+ * there may be another step to take.
  */
 static bool
 poll_unlocks (struct evictor *ev, unsigned nr)
 {
   bool in_flight = ev->config.pages->by_range;
   const uint64_t began = nanoseconds_now ();
-  uint64_t ns = LEAST_POLL, waited;
+  uint64_t ns = LEAST_POLL, waited, rest;
 
   while (in_flight && !evictor_is_closed_locked (ev)) {
     struct cursor at = ev->map.window[nr].waited; /* clients write it again */
@@ -303,8 +304,10 @@ poll_unlocks (struct evictor *ev, unsigned nr)
                                         p.runs[p.nr - 1].offset,
                                         p.runs[p.nr - 1].length);
     lock_take (&ev->lock);
-    if (in_flight)
-      thread_rests_unlocks (ev, ns * (1 + throttle_busy_disks () / 16));
+    rest = ns * (1 + throttle_busy_disks () / 16);
+    rest = rest < LONGEST_POLL ? rest : LONGEST_POLL;
+    if (in_flight && !thread_rests_unlocks (ev, rest))
+      return true;
     waited = nanoseconds_now () - began;
     if (ns < MOST_POLL || (ns < waited / 100 && ns <= LONGEST_POLL / 2))
       ns *= 2;
