@@ -58,6 +58,14 @@ count_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
   ev->count.after -= length < ev->count.after ? length : ev->count.after;
 }
 
+void
+count_swept_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  span_add (&ev->touched, ev->swept.low, ev->swept.high);
+  span_clear (&ev->swept);
+}
+
 /* Return the resident bytes of [low, high), or -1. */
 static int64_t
 count_unlocks (struct evictor *ev)

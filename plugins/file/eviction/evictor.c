@@ -196,8 +196,10 @@ evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
   lock_take (&ev->lock);
   thread_note_request_locked (ev);
   count_touch_locked (ev, offset, length, 0);
-  if (count_soon)
+  if (count_soon) {
+    count_swept_locked (ev);
     ev->count.after = 0;
+  }
   thread_wake_locked (ev);
   evictor_unlock (ev);
 }

@@ -89,7 +89,8 @@ struct evictor {
    */
   struct span touched;
   struct span swept; /* likewise, before the last idle sweep, where pages cannot
-                      * be counted: the close sweeps it again */
+                      * be counted: the close sweeps it again, and
+                      * direct reads from time to time */
   struct {           /* of the resident pages, see count.c */
     uint64_t after;  /* bytes of requests until the next count */
     uint64_t not_before; /* time of the next one, in ns */
@@ -286,6 +287,9 @@ bool drop_sweep_unlocks (struct evictor *ev, bool all);
  */
 void count_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
                          uint64_t ahead);
+
+/* What idle sweeps may have left is to be swept again. */
+void count_swept_locked (struct evictor *ev);
 
 /* Return the number of connections whose readahead may be resident. */
 unsigned count_readers_locked (const struct evictor *ev);

@@ -22,9 +22,9 @@
 /* If pages stay because other processes use them, the disk is emptied again
  * after 1 tick, 2, 4, ... up to this number of attempts.  After that the pages
  * are left alone until the next request or the close.  Where pages cannot be
- * counted, every second attempt is left out, and what was swept is then left
- * alone until the close: a sweep of 1 TiB takes 4 ms, and a thousand disks may
- * have a commit each few seconds.
+ * counted, the attempts are after 1 tick, 4 and 64, and what was swept is then
+ * left alone until the close: a sweep of 1 TiB takes 4 ms, and a thousand disks
+ * may have a commit each few seconds.
  */
 #define IDLE_ATTEMPTS 6
 
@@ -117,7 +117,7 @@ empty_unlocks (struct evictor *ev)
   if (ev->config.pages->counts == COUNTS_BY_CACHESTAT && ev->map.failed == 0 &&
       ev->requests == requests)
     left = count_left_unlocks (ev);
-  if (left != 0) {
+  if (left != 0 && ev->requests == requests) {
     drop_sweep_begins_locked (ev);
     while (ev->requests == requests && drop_sweep_unlocks (ev, true))
       ;
@@ -146,7 +146,7 @@ empty_idle_unlocks (struct evictor *ev)
   if (left != 0 &&
       (ev->idle.attempts < IDLE_ATTEMPTS || page_map_has_windows (&ev->map))) {
     if (ev->idle.attempts < IDLE_ATTEMPTS)
-      ev->idle.attempts += left == -1 ? 2 : 1;
+      ev->idle.attempts += left == -1 ? ev->idle.attempts + 1 : 1;
     ev->idle.empty_at = ev->idle.ticks + (1 << ev->idle.attempts) / 2;
     return false;
   }
@@ -313,8 +313,7 @@ evictor_close (struct evictor *ev)
   bool busy;
 
   lock_take (&ev->lock);
-  span_add (&ev->touched, ev->swept.low, ev->swept.high);
-  span_clear (&ev->swept);
+  count_swept_locked (ev);
   busy = ev->thread.runs || ev->touched.low < ev->touched.high ||
          (ev->map.failed > 0 &&
           ev->retry.retried != errors_now (ev->config.errors));
