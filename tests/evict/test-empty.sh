@@ -157,10 +157,11 @@ held_while_idle ()
   truncate -s 5G "$disk"
   hold_pages map "$disk" 4096
   under=("$builddir/lib/without-cachestat")
-  start_and_connect file "$disk" cache=none
+  start_nbdkit file "$disk" cache=none
   under=()
-  ask write 0 4K, write $((5 * 1073741824 - 4096)) 4K, flush
-  sleep 3
+  client_start --names "$uri" # which has no copy of the disk
+  ask a open, a write 0 4K, a write $((5 * 1073741824 - 4096)) 4K, a flush
+  sleep 6
   let_pages_go
   client_stop
   empty_soon "$disk" 'after a page was held while the disk was idle'
