@@ -193,5 +193,8 @@ for place; do
     block) on_block ;;
     *) on_each 320M in_folder "$place" ;;
   esac
-  [ "$place" != tmpdir ] || { held_pages_go && held_while_idle; }
+  if [ "$place" = tmpdir ]; then
+    held_pages_go
+    held_while_idle
+  fi
 done
