@@ -37,7 +37,8 @@ __wrap_realloc (void *p, size_t size)
 
 /* ---- examples ---- */
 
-static struct evictor ev; /* for check.c, which needs only the map and credit */
+static struct evictor
+  ev; /* for check.c, which needs the map, credit and span */
 static struct page_map *const m = &ev.map;
 
 static int
@@ -443,6 +444,7 @@ history (uint64_t page_size, unsigned windows, bool at_the_end)
   memset (&ev, 0, sizeof ev);
   memset (&model, 0, sizeof model);
   lock_init (&ev.lock);
+  span_add (&ev.touched, 0, UINT64_C (1) << 63);
   assert_true (page_map_init (m, page_size, windows));
   if (at_the_end)
     model.base = (UINT64_C (1) << 63) - PAGES * page_size;

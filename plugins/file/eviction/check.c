@@ -57,6 +57,8 @@ check_cell (const struct evictor *ev, const struct cell *c, struct sums *s)
     lists += in[nr] > 0;
   }
   CHECK (c->dirty == CELL_PAGES - in[0]);
+  CHECK (c->dirty == 0 || span_has (&ev->touched, c->nr * cell_size (&ev->map),
+                                    (c->nr + 1) * cell_size (&ev->map)));
   CHECK (c->failed == failed);
   CHECK (c->refs >= lists);
   CHECK (c->refs > 0 || failed > 0);

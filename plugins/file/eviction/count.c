@@ -62,24 +62,26 @@ void
 count_swept_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  span_add (&ev->touched, ev->swept.low, ev->swept.high);
+  span_join (&ev->touched, &ev->swept);
   span_clear (&ev->swept);
 }
 
-/* Return the resident bytes of [low, high), or -1. */
+/* Return the touched bytes that are resident, or -1. */
 static int64_t
 count_unlocks (struct evictor *ev)
 {
-  const uint64_t low = ev->touched.low, high = ev->touched.high;
-  int64_t resident = 0;
+  const struct span touched = ev->touched;
+  int64_t resident = 0, n = 0;
+  uint64_t begin = 0, end;
 
   lock_assert (&ev->lock);
-  if (low >= high)
-    return 0;
   evictor_unlock (ev);
-  resident = pagecache_count (ev->config.pages, ev->config.fd, low, high - low);
+  for (; n >= 0 && span_next (&touched, &begin, &end); begin = end) {
+    n = pagecache_count (ev->config.pages, ev->config.fd, begin, end - begin);
+    resident += n;
+  }
   lock_take (&ev->lock);
-  return resident;
+  return n < 0 ? -1 : resident;
 }
 
 int64_t

@@ -373,10 +373,10 @@ void
 drop_sweep_begins_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  if (ev->config.preserve || ev->touched.low >= ev->touched.high)
+  if (ev->config.preserve || ev->touched.parts == 0)
     return;
   counters_add (ev->config.counters, STATS_SWEEPS, 1);
-  ev->sweep.at = ev->touched.low;
+  ev->sweep.at = 0;
   ev->sweep.most = PIECE;
 }
 
@@ -411,18 +411,19 @@ drop_sweep_unlocks (struct evictor *ev, bool all)
 {
   const uint64_t begin = nanoseconds_now (), size = cell_size (&ev->map);
   struct drop d = { .nr = 0 };
-  uint64_t end, at = ev->sweep.at;
+  uint64_t end, at = ev->sweep.at, most;
 
   lock_assert (&ev->lock);
   if (at == UINT64_MAX || ev->unmapped > 0)
     return false;
-  end = ((at + ev->sweep.most) / size + 1) * size;
-  if (end > ev->touched.high)
-    end = ev->touched.high;
-  while (at < end && !is_full (&d))
-    at = sweep_cell (ev, &d, at, end, all);
-  drop_ranges_unlocks (ev, &d);
-  ev->sweep.at = at < ev->touched.high ? at : UINT64_MAX;
+  if (span_next (&ev->touched, &at, &end)) {
+    most = ((at + ev->sweep.most) / size + 1) * size;
+    end = end < most ? end : most;
+    while (at < end && !is_full (&d))
+      at = sweep_cell (ev, &d, at, end, all);
+    drop_ranges_unlocks (ev, &d);
+  }
+  ev->sweep.at = span_next (&ev->touched, &at, &end) ? at : UINT64_MAX;
   if (ev->sweep.at == UINT64_MAX) {
     ev->count.after_sweep = true;
     if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
