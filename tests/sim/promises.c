@@ -50,7 +50,7 @@ static struct {
   unsigned nr, writers; /* with a slot */
 } queue[MOST_FILES];
 
-/* When a file's writers, or drops, were last in progress. */
+/* When a file's writers, drops, or open of a witness were last in progress. */
 static struct {
   bool now_;
   uint64_t at;
@@ -402,6 +402,7 @@ note_busy (const struct disk *d)
   if (busy[d->file->nr].now_)
     busy[d->file->nr].at = now;
   busy[d->file->nr].now_ = pins > 0 || ev->throttle.writers > 0 ||
+                           ev->reports.witness == OPENING ||
                            !LIST_EMPTY (&ev->drops) ||
                            !LIST_EMPTY (&ev->zeroes);
 }
@@ -449,6 +450,24 @@ promise_locked (const struct lock *l)
   left_out[d->file->nr] |= d->evictor->pause.left > 0;
   if (evictor_check_locked && one_in (16))
     evictor_check_locked (d->evictor);
+}
+
+/* "Writes and zeroes wait for each other", those that came first.  "c" may
+ * change its range now.
+ */
+void
+promise_begun (const struct disk *d, const struct evictor_change *c,
+               bool is_write)
+{
+  const struct changes *others = is_write ? &d->evictor->zeroes
+                                          : &d->evictor->writes;
+  const struct evictor_change *o;
+
+  LIST_FOREACH (o, others, next)
+    if (o->number < c->number && o->offset < c->offset + c->length &&
+        c->offset < o->offset + o->length)
+      fault ("a %s does not wait for a %s that came before it",
+             is_write ? "write" : "zero", is_write ? "zero" : "write");
 }
 
 /* No wake-up is lost: when the thread has slept for a whole tick, no writer has

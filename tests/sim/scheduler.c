@@ -419,7 +419,8 @@ sim_yield (void)
   if (performance || current < 0 || c->stays)
     return;
   if (!calm && one_in (P.nap_one_in))
-    sleep_for (one_in (10) ? random_below (30 * MS) : random_below (300 * US));
+    sleep_for (one_in (10) ? random_below ((P.nap ? P.nap : 30) * MS)
+                           : random_below (300 * US));
   else if (one_in (P.switch_one_in))
     switch_away ();
 }

@@ -334,6 +334,7 @@ write_chunk (struct connection *c, struct change *change, uint64_t offset,
   unsigned tries = 0, i;
   int err = 0;
 
+  promise_begun (c->disk, &w.range, true);
   if (!recorded)
     promise_reports (c->number, true);
   sim_yield ();
@@ -468,11 +469,12 @@ punch (struct connection *c, struct change *change, uint64_t offset,
 {
   struct disk *d = c->disk;
   struct evictor_change z;
-  const bool may = !evictor_zero_begins (d->evictor, &z, offset, length) ||
-                   !(may_have_folio (d, offset) ||
-                     may_have_folio (d, offset + length)) ||
-                   is_written (c, &z);
+  bool may = !evictor_zero_begins (d->evictor, &z, offset, length);
 
+  promise_begun (d, &z, false);
+  may = may ||
+        !(may_have_folio (d, offset) || may_have_folio (d, offset + length)) ||
+        is_written (c, &z);
   if (may)
     try_punch (c, change, offset, length, err);
   evictor_zero_ends (d->evictor, &z);

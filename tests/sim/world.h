@@ -32,6 +32,7 @@
   X (schedule)        /* seed of all choices while the history runs */         \
   X (switch_one_in)   /* a yield lets another coroutine run */                 \
   X (nap_one_in)      /* a yield takes time */                                 \
+  X (nap)             /* the most, in ms; 0 = 30 */                            \
   X (change_one_in)   /* priorities change at a switch; 0 = no priorities */   \
   X (spurious_one_in) /* a condition wakes without a signal */                 \
   X (slow_calls)      /* percent of kernel calls that take time */             \
@@ -430,6 +431,11 @@ void promise_call (void);
 /* A lock is about to be released, or was waited with until a time limit. */
 void promise_locked (const struct lock *l);
 void promise_ticked (const struct lock *l, uint64_t since);
+
+/* A request may change its range now: those that came before it have ended. */
+struct evictor_change;
+void promise_begun (const struct disk *d, const struct evictor_change *c,
+                    bool is_write);
 
 /* A page has come into memory: there are not too many. */
 void promise_resident (const struct file *f);
