@@ -70,14 +70,19 @@ count_swept_locked (struct evictor *ev)
 static int64_t
 count_unlocks (struct evictor *ev)
 {
+  const struct pagecache *pages = ev->config.pages;
   const struct span touched = ev->touched;
+  uint64_t begin, end, length = 0;
   int64_t resident = 0, n = 0;
-  uint64_t begin = 0, end;
 
   lock_assert (&ev->lock);
+  for (begin = 0; span_next (&touched, &begin, &end); begin = end)
+    length += end - begin;
+  if (pages->counts != COUNTS_BY_CACHESTAT && length > MOST_BY_MINCORE)
+    return -1;
   evictor_unlock (ev);
-  for (; n >= 0 && span_next (&touched, &begin, &end); begin = end) {
-    n = pagecache_count (ev->config.pages, ev->config.fd, begin, end - begin);
+  for (begin = 0; n >= 0 && span_next (&touched, &begin, &end); begin = end) {
+    n = pagecache_count (pages, ev->config.fd, begin, end - begin);
     resident += n;
   }
   lock_take (&ev->lock);

@@ -1,8 +1,8 @@
 /* A span: parts of a disk, for sweeps.
  *
  * It is [low, high), and of that the parts whose bit is set: 64 of equal size.
- * A disk of 1 TiB whose guest commits to both ends has a span of 1 TiB, of which
- * two parts are swept.
+ * A disk of 1 TiB whose guest commits to both ends has a span of 1 TiB, of
+ * which two parts are swept.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -52,6 +52,7 @@ span_parts (const struct span *s, uint64_t low, uint64_t high)
          UINT64_MAX >> (63 - span_part (s, high - 1));
 }
 
+/* Add [low, high), which are whole cells: so sweeps end with one, too. */
 static inline void
 span_add (struct span *s, uint64_t low, uint64_t high)
 {
@@ -66,11 +67,11 @@ span_add (struct span *s, uint64_t low, uint64_t high)
 static inline void
 span_join (struct span *s, const struct span *other)
 {
-  const uint64_t parts = s->parts | other->parts;
-
-  if (other->parts)
-    span_add (s, other->low, other->high);
-  s->parts = parts;
+  if (other->low < s->low)
+    s->low = other->low;
+  if (other->high > s->high)
+    s->high = other->high;
+  s->parts |= other->parts;
 }
 
 static inline bool
