@@ -70,13 +70,19 @@ cannot_drop (const struct disk *d, int err)
  * nbdkit_error called.
  */
 static int
-check_size (const struct disk *d, int64_t size)
+check_size (const struct disk *d)
 {
   const int64_t most = (INT64_C (1) << 32) * kernel_page_size ();
   struct utsname kernel;
+  int64_t size;
 
-  if (sizeof (long) > 4 || size < most ||
+  if (sizeof (long) > 4 ||
       (uname (&kernel) == 0 && strstr (kernel.machine, "64")))
+    return 0;
+  size = disk_size (d, d->fd, d->name);
+  if (size == -1)
+    return -1;
+  if (size < most)
     return 0;
   nbdkit_error ("%s: %s=%s needs a 64-bit system for a disk of %" PRId64
                 " bytes: use cache=default",
@@ -107,7 +113,7 @@ static int
 add_evictor (struct disk *d, const struct exported *e)
 {
   struct stats *stats = stats_of (e->path);
-  struct evictor_config config = {
+  const struct evictor_config config = {
     .fd = d->fd,
     .name = d->name,
     .windows = options.cache_windows,
@@ -121,15 +127,12 @@ add_evictor (struct disk *d, const struct exported *e)
     .park = disk_park,
     .disk = d,
   };
-  int64_t size;
   int err;
 
   if (options.cache == CACHE_DEFAULT || !disk_has_page_cache (d))
     return 0;
-  size = disk_size (d, d->fd, d->name);
-  if (size == -1 || check_size (d, size) == -1)
+  if (check_size (d) == -1)
     return -1;
-  config.size = size;
   err = pagecache_probe_drop (d->fd);
   if (err)
     return cannot_drop (d, err);

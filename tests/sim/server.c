@@ -145,7 +145,6 @@ disk_new (struct file *f)
   const struct evictor_config config = {
     .fd = d->fd = file_open (f),
     .name = "disk",
-    .size = P.pages * PAGE,
     .windows = P.windows,
     .ring = P.windows * P.window_size,
     .read_ahead = P.read_ahead,

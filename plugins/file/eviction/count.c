@@ -62,31 +62,24 @@ void
 count_swept_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  span_join (&ev->touched, &ev->swept);
+  span_add (&ev->touched, ev->swept.low, ev->swept.high);
   span_clear (&ev->swept);
 }
 
-/* Return the touched bytes that are resident, or -1. */
+/* Return the resident bytes of [low, high), or -1. */
 static int64_t
 count_unlocks (struct evictor *ev)
 {
-  const struct pagecache *pages = ev->config.pages;
-  const struct span touched = ev->touched;
-  uint64_t begin, end, length = 0;
-  int64_t resident = 0, n = 0;
+  const uint64_t low = ev->touched.low, high = ev->touched.high;
+  int64_t resident = 0;
 
   lock_assert (&ev->lock);
-  for (begin = 0; span_next (&touched, &begin, &end); begin = end)
-    length += end - begin;
-  if (pages->counts != COUNTS_BY_CACHESTAT && length > MOST_BY_MINCORE)
-    return -1;
+  if (low >= high)
+    return 0;
   evictor_unlock (ev);
-  for (begin = 0; n >= 0 && span_next (&touched, &begin, &end); begin = end) {
-    n = pagecache_count (pages, ev->config.fd, begin, end - begin);
-    resident += n;
-  }
+  resident = pagecache_count (ev->config.pages, ev->config.fd, low, high - low);
   lock_take (&ev->lock);
-  return n < 0 ? -1 : resident;
+  return resident;
 }
 
 int64_t

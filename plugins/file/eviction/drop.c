@@ -360,23 +360,23 @@ drop_rest_unlocks (struct evictor *ev, const struct extent *e)
 
 /* Bytes.  A piece takes 1 or 2 ms if all of it is resident in single pages, and
  * almost no time if no page is resident.  After a quick piece the next one is
- * twice as long, up to MOST_PIECE, or in files above 2 TiB, to the size divided
- * by MOST_PIECES.  The first piece is short because writers to a piece wait
- * until it is swept.
+ * twice as long, up to MOST_PIECE, or for spans above 256 GiB, to the span
+ * divided by MOST_PIECES.  The first piece is short because writers to a piece
+ * wait until it is swept.
  */
 #define PIECE (UINT64_C (8) << 20)
 #define MOST_PIECE (UINT64_C (256) << 20)
-#define MOST_PIECES 8192
+#define MOST_PIECES 1024
 #define QUICK_NS 200000
 
 void
 drop_sweep_begins_locked (struct evictor *ev)
 {
   lock_assert (&ev->lock);
-  if (ev->config.preserve || ev->touched.parts == 0)
+  if (ev->config.preserve || ev->touched.low >= ev->touched.high)
     return;
   counters_add (ev->config.counters, STATS_SWEEPS, 1);
-  ev->sweep.at = 0;
+  ev->sweep.at = ev->touched.low;
   ev->sweep.most = PIECE;
 }
 
@@ -411,19 +411,18 @@ drop_sweep_unlocks (struct evictor *ev, bool all)
 {
   const uint64_t begin = nanoseconds_now (), size = cell_size (&ev->map);
   struct drop d = { .nr = 0 };
-  uint64_t end, at = ev->sweep.at, most;
+  uint64_t end, at = ev->sweep.at;
 
   lock_assert (&ev->lock);
   if (at == UINT64_MAX || ev->unmapped > 0)
     return false;
-  if (span_next (&ev->touched, &at, &end)) {
-    most = ((at + ev->sweep.most) / size + 1) * size;
-    end = end < most ? end : most;
-    while (at < end && !is_full (&d))
-      at = sweep_cell (ev, &d, at, end, all);
-    drop_ranges_unlocks (ev, &d);
-  }
-  ev->sweep.at = span_next (&ev->touched, &at, &end) ? at : UINT64_MAX;
+  end = ((at + ev->sweep.most) / size + 1) * size;
+  if (end > ev->touched.high)
+    end = ev->touched.high;
+  while (at < end && !is_full (&d))
+    at = sweep_cell (ev, &d, at, end, all);
+  drop_ranges_unlocks (ev, &d);
+  ev->sweep.at = at < ev->touched.high ? at : UINT64_MAX;
   if (ev->sweep.at == UINT64_MAX) {
     ev->count.after_sweep = true;
     if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)

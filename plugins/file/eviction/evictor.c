@@ -50,8 +50,8 @@ evictor_new (const struct evictor_config *config)
     throttle_set_limit (&ev->throttle, UINT64_MAX);
   flight_init (&ev->flight);
   ev->reports.witness = NOT_OPENED;
-  span_init (&ev->touched, config->size);
-  span_init (&ev->swept, config->size);
+  span_clear (&ev->touched);
+  span_clear (&ev->swept);
   ev->sweep.at = UINT64_MAX;
   return ev;
 }

@@ -34,7 +34,6 @@ enum evictor_park { PARK_REFUSED, PARK_OVER, PARK_GONE };
 struct evictor_config {
   int fd;           /* of the disk: also the one of its errors */
   const char *name; /* for messages */
-  uint64_t size;    /* bytes */
   unsigned windows; /* that may be in use; more than 32 become 32 larger ones */
   uint64_t ring;    /* bytes of all windows, if no other disk is busy */
   uint64_t read_ahead;       /* bytes that the device's readahead may have */

@@ -23,12 +23,38 @@
 #include "flight.h"
 #include "log_limit.h"
 #include "page_map.h"
-#include "span.h"
 #include "throttle.h"
 #include "util.h"
 
 /* Values of a witness that are not descriptors; -1 = it cannot be opened. */
 enum { NOT_OPENED = -2, OPENING = -3 };
+
+/* Offsets from "low" to "high"; low > high if there are none. */
+struct span {
+  _Atomic uint64_t low, high;
+};
+
+static inline void
+span_clear (struct span *s)
+{
+  s->low = UINT64_MAX;
+  s->high = 0;
+}
+
+static inline void
+span_add (struct span *s, uint64_t low, uint64_t high)
+{
+  if (low < s->low)
+    s->low = low;
+  if (high > s->high)
+    s->high = high;
+}
+
+static inline bool
+span_has (const struct span *s, uint64_t low, uint64_t high)
+{
+  return low >= s->low && high <= s->high;
+}
 
 struct evictor {
   struct evictor_config config; /* constant */
@@ -59,7 +85,7 @@ struct evictor {
   } retry;
 
   /* What requests and their readahead may have brought in since the disk was
-   * emptied.  Nothing else is counted or swept.
+   * emptied: [low, high).  Nothing else is counted or swept.
    */
   struct span touched;
   struct span swept; /* likewise, before the last idle sweep, where pages cannot
@@ -246,7 +272,7 @@ bool drop_reads_unlocks (struct evictor *ev, bool all);
  */
 void drop_rest_unlocks (struct evictor *ev, const struct extent *e);
 
-/* Begin a sweep: a drop of all that was touched and is in no window. */
+/* Begin a sweep: a drop of all that is in [low, high) and in no window. */
 void drop_sweep_begins_locked (struct evictor *ev);
 
 /* Sweep the next piece; with "all" also where readers may read next.  Returns
@@ -257,7 +283,7 @@ bool drop_sweep_unlocks (struct evictor *ev, bool all);
 /* ---- count.c ---- */
 
 /* Requests have touched [offset, offset+length), and the kernel may read ahead
- * "ahead" bytes: all these cells count as touched.
+ * "ahead" bytes: the whole cells are in [low, high) now.
  */
 void count_touch_locked (struct evictor *ev, uint64_t offset, uint64_t length,
                          uint64_t ahead);
@@ -274,8 +300,8 @@ unsigned count_readers_locked (const struct evictor *ev);
  */
 bool count_due_unlocks (struct evictor *ev);
 
-/* Return the touched bytes that are resident and should not be, or -1 if they
- * cannot be counted.
+/* Return the bytes of [low, high) that are resident and should not be, or -1 if
+ * they cannot be counted.
  */
 int64_t count_left_unlocks (struct evictor *ev);
 

@@ -124,12 +124,10 @@ bool pagecache_is_in_flight (const struct pagecache *pc, int fd,
 
 /* ---- looking ---- */
 
-/* The most that is counted without cachestat, in bytes: it takes 0.1 s. */
-#define MOST_BY_MINCORE (UINT64_C (4) << 30)
-
 /* Return the bytes of a range that are in the page cache, or -1 if they cannot
  * be counted.  The offset must be a multiple of the page size.  The time grows
- * with the number of cached folios; without cachestat with the range.
+ * with the number of cached folios; without cachestat with the range, which is
+ * then counted up to 4 GiB.
  *
  * For mincore a page that is being read in is missing; cachestat counts that
  * page.

@@ -151,7 +151,7 @@ empty_idle_unlocks (struct evictor *ev)
     return false;
   }
   if (left == -1 && ev->map.failed == 0 && ev->unmapped == 0) {
-    span_join (&ev->swept, &ev->touched);
+    span_add (&ev->swept, ev->touched.low, ev->touched.high);
     forget_touched_locked (ev);
   }
   throttle_set_busy (&ev->throttle, false);
@@ -314,7 +314,7 @@ evictor_close (struct evictor *ev)
 
   lock_take (&ev->lock);
   count_swept_locked (ev);
-  busy = ev->thread.runs || ev->touched.parts ||
+  busy = ev->thread.runs || ev->touched.low < ev->touched.high ||
          (ev->map.failed > 0 &&
           ev->retry.retried != errors_now (ev->config.errors));
   busy = busy && thread_note_request_locked (ev) == 0;
