@@ -37,7 +37,7 @@ __wrap_realloc (void *p, size_t size)
 
 /* ---- examples ---- */
 
-static struct evictor ev; /* for check.c, which needs the map, credit and span */
+static struct evictor ev; /* for check.c: map, credit, span */
 static struct page_map *const m = &ev.map;
 
 static int
