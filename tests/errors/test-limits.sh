@@ -92,7 +92,7 @@ ask read 0 1M
 stop_nbdkit
 cmp -n 1048576 "$tmp/model" "$tmp/disk" >&2 || fail 'little memory: data is gone'
 
-# A sweep of 1 TiB makes 4,000 calls: an idle disk is swept only if pages are
+# A sweep of 1 TiB makes 1,000 calls: an idle disk is swept only if pages are
 # there, and where they cannot be counted, a few times, and at the close.
 rm -f "$tmp/disk"
 truncate -s 1T "$tmp/disk" || lacks 'needs files of 1 TiB'
