@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A file that cannot be opened for writing is served read-only, as nbdkit -r
-# serves every file, and the debug log gives the reason.  A flush succeeds, also
-# where the file system has no fsync(2), as squashfs.
+# serves every file, and the debug log gives the reason.  With -r no descriptor
+# can write.  A flush succeeds, also where the file system has no fsync(2), as
+# squashfs.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,6 +14,23 @@ need nbdinfo nbdcopy cmp
 mkdir "$tmp/dir" "$tmp/dev" "$tmp/bind" "$tmp/small" "$tmp/squashed" "$tmp/over"
 disk=$tmp/dir/disk
 random_file "$disk" 8M
+
+# cannot_write: the server has the disk open, and only for reading.
+cannot_write ()
+{
+  local fd nr=0
+
+  client_start "$at"
+  for fd in "/proc/$server/fd"/*; do
+    [ "$fd" -ef "$disk" ] || continue
+    nr=$((nr + 1))
+    # The last octal digit is the access mode.
+    grep -q '^flags:.*0$' "${fd/\/fd\//\/fdinfo\/}" ||
+      fail "with -r the server can write to $(readlink "$fd")"
+  done
+  [ $nr -gt 0 ] || fail 'the server has not opened the disk'
+  client_stop
+}
 
 # served WHETHER-READ-ONLY EXPORT ARGUMENT...
 served ()
@@ -29,6 +47,10 @@ served ()
   esac
   limited nbdcopy "$at" "$tmp/out"
   same "$disk" "$tmp/out"
+  case $* in
+    -r*fd=*) ;; # a descriptor that can write is the caller's
+    -r*) cannot_write ;;
+  esac
   if [ "$want" = read-only ] && [ "$1" != -r ]; then
     for _ in 1 2; do
       client_start "$at"
