@@ -36,6 +36,16 @@ def commit():
     return name or None
 
 
+def read_ahead_kb(folder):
+    """How much the kernel reads ahead there, or None if it does not say."""
+    device = os.stat(folder).st_dev
+    with contextlib.suppress(OSError), \
+         open(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/"
+              "read_ahead_kb", encoding="ascii") as f:
+        return int(f.read())
+    return None
+
+
 def facts(folder):
     """All facts, taken before anything runs, by name."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
@@ -47,6 +57,7 @@ def facts(folder):
                             * os.sysconf("SC_PAGE_SIZE") / (1 << 30)),
         "kernel": platform.release().split("-")[0],
         "file_system": output("findmnt", "-no", "FSTYPE", "-T", folder).strip(),
+        "read_ahead_kb": read_ahead_kb(folder),
         "fio": version(["fio", "--version"]),
         "libnbd": version(["nbdcopy", "--version"]),
         "load_average": round(os.getloadavg()[0], 2)}
