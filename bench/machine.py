@@ -37,12 +37,13 @@ def commit():
 
 
 def read_ahead_kb(folder):
-    """How much the kernel reads ahead there, or None if it does not say."""
+    """How much the kernel reads ahead there, or None if it is not known."""
     device = os.stat(folder).st_dev
-    with contextlib.suppress(OSError), \
-         open(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/"
-              "read_ahead_kb", encoding="ascii") as f:
-        return int(f.read())
+    base = f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"
+    for queue in f"{base}/queue", f"{base}/../queue":       # of a partition
+        with contextlib.suppress(OSError), \
+             open(f"{queue}/read_ahead_kb", encoding="ascii") as f:
+            return int(f.read())
     return None
 
 

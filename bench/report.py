@@ -130,7 +130,7 @@ def head(results):
         f"Commit {m['commit'] or 'unknown'}, {m['date']}; {m['cores']} cores "
         f"({m['cpu'] or 'unknown'}), {m['memory_gib']} GiB, Linux "
         f"{m['kernel']}, {m['file_system']}, readahead of "
-        f"{m.get('read_ahead_kb') or 'unknown'} KiB, fio {m['fio']}, libnbd "
+        f"{m.get('read_ahead_kb', 'unknown')} KiB, fio {m['fio']}, libnbd "
         f"{m['libnbd']}; load average at the start {m['load_average']}; "
         f"{len(done)} round{'s' * (len(done) > 1)}, {results['seconds']} s for "
         "each run of fio; contestants of a call take turns.\n\n"

@@ -2,6 +2,7 @@
 # scripts/bench measures each contestant in each round, and its tables compare
 # what was measured.  A cell is bold only if its rounds overlap no other
 # contestant's.  What cannot be measured is refused or left out with a reason.
+# The tables of README.md and docs/ are those of docs/measured.json.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -93,3 +94,16 @@ bench --report "$tmp/overlapping.json" >"$tmp/output"
 ! grep -q '[*][*]' "$tmp/output" || fail 'bold, but the ranges overlap'
 bench --summary "$results" >"$tmp/output"
 shows '^  left in the page cache, MiB  *0  *0 '
+
+# The documents.  With other results, each of the three tables changes.
+top=$srcdir/..
+measured=$top/docs/measured.json
+"$top/scripts/bench" --documents "$measured" >"$tmp/patch"
+[ ! -s "$tmp/patch" ] || fail "docs/measured.json has other figures: apply \
+scripts/bench --documents docs/measured.json | patch -p0: $(<"$tmp/patch")"
+jq '.runs |= map(if .who == "ours" and .seconds then .seconds *= 3 else . end)
+' "$measured" >"$tmp/slower.json"
+"$top/scripts/bench" --documents "$tmp/slower.json" >"$tmp/patch"
+for file in README.md docs/why-not.md docs/benchmarks.md; do
+  grep -qxF -- "--- $file" "$tmp/patch" || fail "$file has no such figures"
+done

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The documents have commands that can be pasted, links that lead somewhere, and
-# a complete synopsis, and the tables of README.md and docs/why-not.md are those
-# of docs/measured.json.  The commands in README, the documents and the manual
+# a complete synopsis.  The commands in README, the documents and the manual
 # pages are in blocks that bash can read.  Every test that a page names exists,
 # the manual's synopsis has every parameter, tests/README.md is up to date, and
 # the mutants of docs/testing.md can be made.
@@ -25,8 +24,6 @@ python3 "$srcdir/tools/documents.py" "$top" >"$tmp/wrong" || {
 "$srcdir/lib/readme.py" >"$tmp/README.md" || fail 'lib/readme.py: see above'
 diff -u "$srcdir/README.md" "$tmp/README.md" >&2 ||
   fail 'tests/README.md is not up to date: tests/lib/readme.py >tests/README.md'
-
-"$top/bench/figures.py" --check || fail 'bench/figures.py: see above'
 
 "$srcdir/sim/mutants" --places || fail 'sim/mutants: see above'
 
