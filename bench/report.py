@@ -125,13 +125,14 @@ def table(results, loads, figure):
 def head(results):
     """What the figures depend on, and how to read the tables."""
     m = results["machine"]
+    ahead = m.get("read_ahead_kb")
     done = sorted({r["round"] for r in results["runs"]})
     return (
         f"Commit {m['commit'] or 'unknown'}, {m['date']}; {m['cores']} cores "
         f"({m['cpu'] or 'unknown'}), {m['memory_gib']} GiB, Linux "
-        f"{m['kernel']}, {m['file_system']}, readahead of "
-        f"{m.get('read_ahead_kb', 'unknown')} KiB, fio {m['fio']}, libnbd "
-        f"{m['libnbd']}; load average at the start {m['load_average']}; "
+        f"{m['kernel']}, {m['file_system']}, readahead "
+        f"{'unknown' if ahead is None else f'{ahead} KiB'}, fio {m['fio']}, "
+        f"libnbd {m['libnbd']}; load average at the start {m['load_average']}; "
         f"{len(done)} round{'s' * (len(done) > 1)}, {results['seconds']} s for "
         "each run of fio; contestants of a call take turns.\n\n"
         "A cell has the median, the range of the rounds in brackets, and the "
