@@ -329,8 +329,8 @@ options_set (const char *key, const char *value)
   struct parameter *p = find (key);
 
   if (p == NULL) {
-    nbdkit_error ("%s=%s: unknown parameter; see nbdkit file --help", key,
-                  value);
+    nbdkit_error ("%s=%s: unknown parameter; see nbdkit windowed-file --help",
+                  key, value);
     return -1;
   }
   if (p->value && !p->repeatable) {
