@@ -1,8 +1,11 @@
 # Turns a statistics file of the plugin (stats=FILE) into the text that the
 # textfile collector of Prometheus' node_exporter reads:
 #
-#   jq -r -f metrics.jq FILE >nbdkit.prom.part &&
+#   jq -r -f metrics.jq --arg server NAME FILE >nbdkit.prom.part &&
 #     mv nbdkit.prom.part nbdkit.prom
+#
+# The name becomes the label "server".  Without it, the collector refuses the
+# metrics of two servers that have the same version, or a disk of the same name.
 #
 # The collector never reads a half of nbdkit.prom, because mv renames the file.
 # Times are in seconds.
@@ -16,6 +19,9 @@ def labels:
   | map("\(.key)=\"\(.value | gsub("(?<c>[\"\\\\])"; "\\\(.c)"))\"")
   | join(",");
 
+def server:
+  $ARGS.named | with_entries(select(.key == "server"));
+
 def head($name; $type; $help):
   "# HELP nbdkit_file_\($name) \($help)",
   "# TYPE nbdkit_file_\($name) \($type)";
@@ -24,7 +30,7 @@ def head($name; $type; $help):
 def metric($name; $type; $help; samples):
   head($name; $type; $help),
   (.disks[] | .name as $disk | samples
-   | "nbdkit_file_\($name){\({$disk} + .[0] | labels)} \(.[1])");
+   | "nbdkit_file_\($name){\(server + {$disk} + .[0] | labels)} \(.[1])");
 
 def counter($name; $help; value):
   metric("\($name)_total"; "counter"; $help; [{}, value]);
@@ -36,7 +42,7 @@ if .statistics != "nbdkit-file-plugin" then
   error("this file has no statistics of nbdkit's file plugin")
 else . end
 | head("plugin_info"; "gauge"; "What serves these disks."),
-  "nbdkit_file_plugin_info{\({version, cache} | labels)} 1",
+  "nbdkit_file_plugin_info{\(server + {version, cache} | labels)} 1",
   metric("requests_total"; "counter"; "Requests of clients.";
     {read: .reads, write: .writes, flush: .flushes, zero: .zeroes,
      trim: .trims, prefetch: .prefetches, block_status}
@@ -54,7 +60,7 @@ else . end
   counter("window_extents"; "Extents of windows, after merging requests.";
     .window_extents),
   counter("evicted_bytes";
-    "Bytes of windows that the plugin has finished with."; .evicted_bytes),
+    "Bytes of windows that the plugin has dropped."; .evicted_bytes),
   counter("sweeps";
     "Sweeps of the range that clients have used."; .sweeps),
   counter("writeback_waits"; "Waits of the evictor thread for writeback.";

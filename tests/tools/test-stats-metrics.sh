@@ -17,12 +17,12 @@ disk=$tmp/disk
 stats=$tmp/stats
 filter=$srcdir/../examples/node-exporter/metrics.jq
 
-# parse FILE: write a line for each sample, "name labels value", sorted, to
+# parse FILE [OPTION...]: write a line for each sample, "name labels value", sorted, to
 # $tmp/parsed.  Fails if the textfile collector of node_exporter would refuse
 # the metrics: it has no other types, and no sample comes twice.
 parse ()
 {
-  jq -r -f "$filter" "$1" >"$tmp/metrics" || fail "jq: $(cat "$1")"
+  jq -r -f "$filter" "${@:2}" "$1" >"$tmp/metrics" || fail "jq: $(cat "$1")"
   $python - "$tmp/metrics" >"$tmp/parsed" <<'END' ||
 import sys
 from prometheus_client import parser
@@ -79,6 +79,12 @@ has "evicted_bytes_total $here $((256 * 4096))"
 has "failed_requests_total $here 0"
 grep -qE "^kernel_call_info call='[a-z]+.*',$here,purpose='wait' 1\$" \
   "$tmp/parsed" || fail "no call that waits for writeback: $(cat "$tmp/parsed")"
+# The name of the server keeps those of two servers apart.
+cp "$tmp/parsed" "$tmp/unnamed"
+parse "$stats" --arg server 'a "b"'
+grep -vF "server='a \"b\"'" "$tmp/parsed" && fail 'samples without their server'
+sed "s/,server='a \"b\"'//" "$tmp/parsed" | sort >"$tmp/without"
+diff "$tmp/unnamed" "$tmp/without" >&2 || fail 'the name changes more'
 # Each counter of the file is in one sample, and times are in seconds.
 jq '.disks[0] |= with_entries(select(.value | type == "number") |=
     (.value = if .key | endswith("_ns") then 12345678900 else 987 end))
