@@ -57,7 +57,7 @@ is_printable (uint32_t c)
 {
   return c >= 0x20 && !(c >= 0x7f && c <= 0x9f) &&
          !(c >= 0x200b && c <= 0x200f) && !(c >= 0x2028 && c <= 0x202e) &&
-         !(c >= 0x2060 && c <= 0x206f) && c != 0xfeff;
+         !(c >= 0x2060 && c <= 0x206f) && c != 0xfeff && c != 0x61c;
 }
 
 char *

@@ -58,8 +58,11 @@ type_of (int fd)
 
 /* ---- resolving a name ---- */
 
-/* How often a name is opened with O_NONBLOCK while it is busy. */
+/* How often a name is opened with O_NONBLOCK while it is busy, and for how long
+ * one is looked up while renames disturb that.
+ */
 #define MOST_TRIES 16
+#define MOST_LOOKUP_NS 500000000
 
 /* openat2(2) checks the links in the kernel, in one step with the opening, so
  * nobody can exchange a file or link after the check.  Not every C library has
@@ -69,18 +72,23 @@ static int
 call_openat2 (int dirfd, const char *name, int flags, int resolve)
 {
   const struct open_how how = { .flags = flags, .resolve = resolve };
+  const uint64_t began = nanoseconds_now ();
   unsigned tries = 0;
   int fd;
 
-  /* EAGAIN: a rename during the call kept the kernel from checking that the
-   * name is beneath the directory.  With O_NONBLOCK another process may have a
-   * lease of the file, for up to 45 s.
+  /* EAGAIN: a rename or mount, of any file, during the call kept the kernel
+   * from checking that the name is beneath the directory.  A user who renames
+   * in a loop, and has made a link with many "..", could make this last.  With
+   * O_NONBLOCK another process may have a lease of the file, for up to 45 s.
    */
-  do
+  do {
     fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
-  while (fd == -1 && (was_interrupted (&tries) ||
-                      (errno == EAGAIN &&
-                       (!(flags & O_NONBLOCK) || ++tries < MOST_TRIES))));
+    if (fd == -1 && errno == EAGAIN && !(flags & O_NONBLOCK) &&
+        nanoseconds_now () - began > MOST_LOOKUP_NS)
+      errno = EBUSY;
+  } while (fd == -1 && (was_interrupted (&tries) ||
+                        (errno == EAGAIN &&
+                         (!(flags & O_NONBLOCK) || ++tries < MOST_TRIES))));
   return fd;
 }
 

@@ -217,15 +217,18 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
  * errno set.
  *
  * On a block device a method drops the pages of the range before the device
- * refuses it (blkdev_fallocate calls truncate_bdev_range first, Linux 6.18).
- * Then another method or a write replaces them, except those of a fast zero.
+ * refuses it (blkdev_fallocate calls truncate_bdev_range first, Linux 6.18), as
+ * does CIFS (smb3_zero_range calls truncate_pagecache_range).  Then another
+ * method or a write replaces them, except those of a fast zero.
  */
 static enum result
 use_methods (struct connection *c, const struct request *rq, uint64_t offset,
              uint64_t count)
 {
   struct disk *d = c->disk;
-  bool may_lose = rq->fast && d->id.is_block;
+  const bool drops_first = d->id.is_block || d->id.magic == CIFS_SUPER_MAGIC ||
+                           d->id.magic == SMB2_SUPER_MAGIC;
+  bool may_lose = rq->fast && drops_first;
   struct evictor_change z = { .offset = offset, .length = count };
   enum result r = NOT_DONE;
 
@@ -332,9 +335,18 @@ connection_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
   const enum purpose purpose = flags & NBDKIT_FLAG_MAY_TRIM ? ZERO_AND_FREE
                                                             : ZERO;
+  const int r = change (handle, count, offset, flags, purpose);
+  const bool refused = r == -1 && errno == EOPNOTSUPP;
 
-  return connection_count (handle, STATS_ZERO, count,
-                           change (handle, count, offset, flags, purpose));
+  /* For nbdkit this errno is the request to write zeroes itself, which before
+   * 1.44.1 writes the first 64 MiB only, and acknowledges the rest.  A write or
+   * its writeback may fail with it.  A fast zero that is refused is no failure.
+   */
+  if (refused && !(flags & NBDKIT_FLAG_FAST_ZERO))
+    errno = EIO;
+  connection_count (handle, STATS_ZERO, count,
+                    refused && (flags & NBDKIT_FLAG_FAST_ZERO) ? 0 : r);
+  return r;
 }
 
 int

@@ -56,3 +56,24 @@ for error in EIO EPERM EINVAL EOPNOTSUPP ENOSYS; do
   loses $error 'inherited evictor'
   loses $error 'inherited fua'
 done
+
+# nbdkit takes this errno of a zero for the request to write zeroes itself, so a
+# write that fails with it would be acknowledged.
+need_strace
+need jq
+truncate -s 1M "$tmp/zeroed"
+for cache in none default; do
+  under=(strace -f -qq -o "$tmp/trace" -e 'trace=fallocate,pwrite64'
+    -e inject=fallocate:error=EOPNOTSUPP
+    -e inject=pwrite64:error=EOPNOTSUPP:when=1)
+  start_and_connect -t 1 file "$tmp/zeroed" "cache=$cache" stats="$tmp/stats"
+  under=()
+  ask_error ENOTSUP zero 0 64K nohole fast
+  ask_error EIO zero 0 64K nohole
+  grep -q 'pwrite64.*EOPNOTSUPP.*INJECTED' "$tmp/trace" ||
+    fail "cache=$cache: no write failed"
+  stop_nbdkit
+  # A fast zero that is refused is no failed request.
+  jq -e '.disks[0] | .zeroes == 2 and .failed_requests == 1' "$tmp/stats" ||
+    fail "cache=$cache: statistics"
+done

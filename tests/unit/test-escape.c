@@ -30,6 +30,7 @@ static const struct {
   { "\xc2\x80\xc2\x9b\xc2\x9f", "\\xc2\\x80\\xc2\\x9b\\xc2\\x9f" },
   /* A line separator and a right-to-left override. */
   { "\u2028\u202e", "\\xe2\\x80\\xa8\\xe2\\x80\\xae" },
+  { "\u061c", "\\xd8\\x9c" },
   /* Invisible characters: the first and the last of two ranges. */
   { "\u200b\u200f", "\\xe2\\x80\\x8b\\xe2\\x80\\x8f" },
   { "\u2060\u206f", "\\xe2\\x81\\xa0\\xe2\\x81\\xaf" },
