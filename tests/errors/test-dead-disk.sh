@@ -76,6 +76,10 @@ bounded '20,000 writes far apart'
   fail "20,000 writes far apart take $(memory VmHWM) KiB"
 ! no_thread || fail 'the disk has no thread'
 eventually 10 no_thread || fail 'the thread does not end when idle'
+# Half of the share may stay.
+pages=$(resident "$device")
+((pages <= 2048 + 2 * $(read_ahead "$device") / 4096)) ||
+  fail "idle: $pages pages are in memory"
 ask_error EIO a flush
 quiet 'all of them' 9
 

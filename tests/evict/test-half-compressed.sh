@@ -15,13 +15,15 @@ for ((i = 0; i < 48; i++)); do cat "$tmp/random" "$tmp/text"; done >"$disk"
 sync "$disk"
 drop "$disk"
 
-start_and_connect -r file "$disk" cache=none
+start_nbdkit -r file "$disk" cache=none
+client_start --names "$uri" # which has no copy of the disk
+ask a open
 # A stream first, so that reads that belong to no stream can be distinguished.
-for ((i = 0; i < 16; i++)); do ask_any read "$((i * 64))K" 64K; done
+for ((i = 0; i < 16; i++)); do ask a read "$((i * 64))K" 64K; done
 empty_soon "$disk" 'after a stream'
 # Each in another MiB, none beside the last, for longer than the idle timer.
 for ((i = 4; i < 94; i += 3)); do
-  ask_any read "$((i * 1024 + 512))K" 4K
+  ask a read "$((i * 1024 + 512))K" 4K
   sleep 0.1
 done
 empty_soon "$disk" 'after random reads, while the client stays'

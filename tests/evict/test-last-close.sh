@@ -19,7 +19,7 @@ at_once ()
 {
   local status=0
 
-  ask_for 5 "$@" || status=$?
+  ask_for 50 "$@" || status=$?
   if [ $status != 0 ] || [[ $answer != ok* ]]; then
     touch "$tmp/gate"
     fail "$*: ${answer:-no answer}"

@@ -10,7 +10,7 @@
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
 
-disks=40
+disks=200
 mkdir "$tmp/dir"
 for ((i = 0; i < disks; i++)); do random_file "$tmp/dir/$i" 65536; done
 hold_pages mlock "$tmp"/dir/*
@@ -21,7 +21,7 @@ for ((i = 0; i < disks; i++)); do
   ask $i open, $i read 0 4096
 done
 
-# One after the other they would take 80 seconds.
+# One after the other they would take 400 seconds.
 kill "$server"
 client_stop
 eventually 30 gone "$server" || fail "$disks disks: the server does not end"

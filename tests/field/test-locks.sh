@@ -72,8 +72,10 @@ cp "$tmp/src" "$disk"
 for how in LOCK_SH LOCK_EX reader; do
   drop "$disk"
   hold_pages $how "$disk"
-  start_and_connect -r file "$disk" cache=none
-  for ((i = 0; i < 64; i++)); do ask_any read "${i}M" 1M; done
+  start_nbdkit -r file "$disk" cache=none
+  client_start --names "$uri" # which has no copy of the disk
+  ask a open
+  for ((i = 0; i < 64; i++)); do ask a read "${i}M" 1M; done
   empty_soon "$disk" "read while a program holds a lock ($how), client idle"
   client_stop
   limited nbdcopy "$uri" "$tmp/out"

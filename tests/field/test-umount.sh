@@ -63,7 +63,8 @@ leave ()
 
 is_closed ()
 {
-  ! readlink "/proc/$server/fd"/* | grep -qF "$image"
+  alive "$server" || fails 'the server has ended'
+  [ -z "$(find "/proc/$server/fd" -lname "$image" 2>/dev/null)" ]
 }
 
 # parked: the server has closed the file.

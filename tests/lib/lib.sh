@@ -26,6 +26,7 @@ pids=()        # processes to end
 mounts=()      # folders that may be mounted
 under_pids=()  # processes that mounts are on
 immutable=()   # files to make changeable again
+tuned=()       # files of /sys, each with the value that it had
 own_pid=$BASHPID
 under=()       # a command to run the server under, such as strace
 client_up=
@@ -85,6 +86,15 @@ need_strace ()
 need_root ()
 {
   [ "$(id -u)" = 0 ] || lacks "needs root"
+}
+
+# tune FILE VALUE: write it to a file of /sys, if that is there, until the script
+# ends.
+tune ()
+{
+  [ -w "$1" ] || return 0
+  tuned+=("$1" "$(<"$1")")
+  echo "$2" >"$1"
 }
 
 # alive PID: a process that this script started still runs.  The number alone
@@ -181,6 +191,9 @@ cleanup ()
   for i in "${pids[@]}"; do
     eventually 5 gone "$i" || send KILL "$i"
     eventually 5 gone "$i"
+  done
+  for ((i = 0; i < ${#tuned[@]}; i += 2)); do
+    [ ! -w "${tuned[i]}" ] || echo "${tuned[i + 1]}" >"${tuned[i]}"
   done
   for i in "${immutable[@]}"; do chattr -i "$i" 2>/dev/null; done
   # A loop device that is mounted is detached with its mount.
@@ -309,9 +322,9 @@ stop_nbdkit ()
   has_ended
 }
 
-# has_ended: the same for a server that has got SIGTERM already.  Returns 1 if
-# nbdkit itself aborted: up to 1.34 it may, when it has a reply for a connection
-# that has just ended.  That is no error of the plugin.
+# has_ended: the same for a server that has got SIGTERM already.  Up to 1.34
+# nbdkit itself may abort, when it has a reply for a connection that has just
+# ended.  That is no error of the plugin.
 has_ended ()
 {
   local status=0
@@ -325,7 +338,7 @@ has_ended ()
   if grep -q 'raw_send_socket: Assertion' "$tmp/log"; then
     pids=()
     say "nbdkit aborted: it had a reply for a connection that had ended"
-    return 1
+    return
   fi
   [ "$status" = 0 ] || grep -q '^=.*ERROR: LeakSanitizer: ' "$tmp/log" ||
     fail "the server ended with status $status"

@@ -56,7 +56,7 @@ for type in ext4 btrfs; do
   mounted $type 1G
   # btrfs hides its device, and has much readahead anyway.
   bdi=/sys/class/bdi/$(stat -c %Hd:%Ld "$mounted")/read_ahead_kb
-  [ ! -w "$bdi" ] || echo 8192 >"$bdi"
+  tune "$bdi" 8192
   random_file "$mounted/disk" $size
   half_read "$mounted/disk"
   read_all "$mounted/disk" "$type, 8 MiB readahead"

@@ -51,8 +51,9 @@ watched ()
 {
   local limit=$2 most i
 
-  for i in {1..20}; do
-    watch_once "$@" && break
+  for ((i = 1; ; i++)); do
+    ! watch_once "$@" || break
+    [ $i -lt 20 ] || fail "${*:3}: the page cache does not come down"
   done
   [ "$most" -le $((limit / page)) ] ||
     fail "${*:3}: $most pages were cached, not $((limit / page)) at most"

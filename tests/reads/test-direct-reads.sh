@@ -48,6 +48,7 @@ done
 
 reads fio --name=load --ioengine=nbd --uri="$uri" --size=16g --io_size=16m \
   --rw=randread --bs=4k --iodepth=16
+[ "$all" -ge 4096 ] || fail "$all random reads are seen"
 ((direct * 10 >= all * 9)) ||
   fail "random: only $direct of $all reads were direct"
 
@@ -75,6 +76,7 @@ h.cache(4 << 20, 100 << 20)
 for i in range(256):
     h.pread(4096, (100 << 20) + i * 197 % 1024 * 4096)
 ' "$tmp/sock"
+[ "$all" -ge 256 ] || fail "$all reads after a request to cache are seen"
 ((direct * 10 <= all)) ||
   fail "after a request to cache: $direct of $all reads were direct"
 stop_nbdkit

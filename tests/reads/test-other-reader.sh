@@ -12,8 +12,8 @@ need fio
 
 disk=$tmp/disk
 truncate -s 256G "$disk" || skip 'no sparse files of 256 GiB here'
-head -c 16M "$disk" >/dev/null
-[ "$(residency "$disk")" -ge 4096 ] ||
+head -c 256M "$disk" >/dev/null
+[ "$(residency "$disk")" -ge 65536 ] ||
   lacks 'cachestat(2) does not see the pages of this file'
 
 # is_small PAGES: the client reads, and no more is cached than that.
@@ -26,11 +26,11 @@ is_small ()
 start_nbdkit file "$disk" cache=none
 # One client reads from the start of the file, and one from its middle.
 fio --name=load --ioengine=nbd --uri="$uri" --size=100g --bs=256k --iodepth=4 \
-  --numjobs=2 --offset_increment=128g --rw=read --time_based --runtime=120 \
+  --numjobs=2 --offset_increment=128g --rw=read --time_based --runtime=900 \
   >"$tmp/out" 2>&1 &
 client=$!
 pids+=("$client")
-eventually 20 is_small 16384        # swept, what was read above
+eventually 20 is_small 32768        # swept, what was read above
 
 dd if="$disk" of=/dev/null bs=1M skip=110K count=2K status=none
 eventually 60 is_small $((512 * 256)) ||

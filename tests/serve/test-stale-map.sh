@@ -34,14 +34,17 @@ ask_in ()
 
   start_nbdkit file "dir=$1" cache=none
   mv "$tmp/sock" "$tmp/other"
+  mv "$tmp/log" "$tmp/other-log"
   other=$job
   start_nbdkit file "dir=$1"
   timeout --foreground -k 5 7200 "$srcdir/lib/stale-map.py" "$2" \
     "${SEED:-1}" "$tmp/sock" "$tmp/other" "$1" "${@:3}" ||
     fail "$1: SEED=${SEED:-1}"
   stop_nbdkit
+  mv "$tmp/other-log" "$tmp/log"
+  job=$other server=$other pids=("$other")
   kill "$other"
-  eventually 20 gone "$other" || fail 'the other server does not end'
+  has_ended
 }
 
 mkdir "$tmp/tmpfs"

@@ -90,7 +90,7 @@ much_readahead ()
 
   [ ! -b "$1" ] || format=%Hr:%Lr
   bdi=/sys/class/bdi/$(stat -L -c "$format" "$1")
-  [ ! -e "$bdi" ] || echo 1024 >"$bdi/read_ahead_kb"
+  tune "$bdi/read_ahead_kb" 1024
 }
 
 need_root

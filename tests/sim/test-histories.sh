@@ -14,5 +14,6 @@
 
 "$builddir/sim/sim" -n "${HISTORIES:-20000}" -f 5 >"$tmp/out" || fail "$(<"$tmp/out")"
 fixed=("$srcdir"/sim/histories/*.txt)
-[ ! -e "${fixed[0]}" ] || "$builddir/sim/sim" -n 1000 "${fixed[@]}" ||
+[ -e "${fixed[0]}" ] || fail 'no fixed history is there'
+"$builddir/sim/sim" -n 1000 "${fixed[@]}" ||
   fail "a fixed history breaks a promise"

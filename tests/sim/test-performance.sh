@@ -14,7 +14,7 @@
 "$builddir/sim/sim" -p >"$tmp/new"
 # The fields: disk load plugin rate best p50 p99 p99.9 start memory flight
 awk '
-  NR == FNR { old[$1, $2, $3] = $0; next }
+  NR == FNR { old[$1, $2, $3] = $0; rows += $3 == "ours"; next }
   FNR > 1 && $3 == "ours" {
     seen++
     if (!split (old[$1, $2, $3], o, " ") || $4 < o[4] * 0.95 - 0.1 ||
@@ -24,6 +24,6 @@ awk '
       worse = 1
     }
   }
-  END { exit worse || !seen }
+  END { exit worse || !seen || seen != rows }
 ' "$srcdir/sim/performance.txt" "$tmp/new" >"$tmp/worse" ||
   fail "worse than in performance.txt: $(<"$tmp/worse")"

@@ -120,6 +120,7 @@ if strace -o /dev/null true 2>/dev/null; then
   cp "$(command -v sleep)" "$dir/busy"
   "$dir/busy" 600 &
   busy=$!
+  under_pids+=("$busy")
   under=(strace -f -qq -o "$tmp/trace" -e 'trace=?open,openat,openat2')
   start_nbdkit file "dir=$dir"
   [ "$(size_of busy)" = "$(stat -c %s "$dir/busy")" ] || fail 'busy'

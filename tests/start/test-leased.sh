@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A client of a file that another process holds a lease of gets an answer, and
-# no other client waits: the file is served as soon as the lease is given up, and
-# refused with the reason if it is not.
+# A client of a file that another process holds a lease of gets an answer:
+# the file is served as soon as the lease is given up, and refused with the reason
+# if it is not.  Other files are served.
 #
 # The kernel would let an open wait for 45 seconds, and then take the lease away.
 #

@@ -42,7 +42,7 @@ for cache in none preserve default; do
   start_nbdkit file dir="$tmp/exports" "cache=$cache"
   # The first client reads, and stays connected while the second does.
   client_start "nbd+unix:///a?socket=$tmp/sock"
-  ask_error E read 0 1M
+  ask_error EWRONG read 0 1M
   limited "$srcdir/lib/client.py" "nbd+unix:///b?socket=$tmp/sock" \
     <"$tmp/requests" >"$tmp/answers"
   [ "$(grep -c '^ok' "$tmp/answers")" = 128 ] ||
