@@ -55,10 +55,6 @@ else . end
   counter("failed_requests"; "Requests that failed with an error.";
     .failed_requests),
   counter("windows"; "Windows that the plugin has finished with."; .windows),
-  counter("window_requests"; "Requests that were gathered into windows.";
-    .window_requests),
-  counter("window_extents"; "Extents of windows, after merging requests.";
-    .window_extents),
   counter("evicted_bytes";
     "Bytes of windows that the plugin has dropped."; .evicted_bytes),
   counter("sweeps";
@@ -72,7 +68,7 @@ else . end
   counter("held_back_seconds";
     "Time that these writes waited, added up over all of them.";
     .held_back_ns / 1e9),
-  counter("writeback_errors"; "Writeback errors that the evictor thread saw.";
+  counter("writeback_errors"; "First writeback errors, which stop all changes.";
     .writeback_errors),
   gauge("writeback_in_flight_bytes";
     "Limit for the bytes of writeback in flight."; .in_flight_bytes),

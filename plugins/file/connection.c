@@ -90,7 +90,6 @@ connection_open (int readonly)
     return NULL;
   }
   c->stats = stats_of (c->file.path);
-  errors_client_init (&c->disk->errors, &c->errors);
 
   /* With preserve, the few reads through the page cache must not start
    * readahead.
@@ -122,6 +121,68 @@ connection_free_all (void)
 {
   while (!LIST_EMPTY (&connections)) /* no other thread is left */
     connection_close (LIST_FIRST (&connections));
+}
+
+/* ---- errors ---- */
+
+/* So many failures of a disk are logged before log_limit.h leaves some out. */
+#define FAILURES_LOGGED 100
+
+void
+connection_error (const struct connection *c, const char *message, ...)
+{
+  const unsigned nr = log_limit_count (&c->disk->failures, FAILURES_LOGGED);
+  const char *more = "";
+  char text[256];
+  va_list args;
+
+  if (nr == 0)
+    return;
+  va_start (args, message);
+  vsnprintf (text, sizeof text, message, args); /* %m needs errno */
+  va_end (args);
+  if (nr >= FAILURES_LOGGED)
+    more = " (the log has the next failure of this disk when there are ten "
+           "times as many, or after an hour)";
+  nbdkit_error ("%s: %s%s", c->file.name, text, more);
+}
+
+/* Whether an error is recorded.  It may be new: then writers that wait must not
+ * wait any more.
+ */
+static bool
+is_latched (const struct disk *d)
+{
+  if (errors_now (&d->errors) && d->evictor)
+    evictor_refuse_writers (d->evictor);
+  return errors_now (&d->errors) != 0;
+}
+
+/* Let a request fail for the writeback error that has closed the latch, which
+ * the log has.
+ */
+static int
+refuse (const struct connection *c)
+{
+  errno = errors_tell (&c->disk->errors);
+  nbdkit_debug ("%s: refused for an earlier writeback error: %m", c->file.name);
+  return -1;
+}
+
+/* Make durable what was written.  Returns 0, or -1 with errno. */
+static int
+sync_disk (struct connection *c, int fd)
+{
+  struct errors *e = &c->disk->errors;
+  const int err = errors_sync (e, fd);
+
+  if (err == 0)
+    return 0;
+  if (is_latched (c->disk))
+    return refuse (c);
+  errno = err;
+  connection_error (c, "the file system cannot sync the file: %m");
+  return -1;
 }
 
 /* ---- one chunk ---- */
@@ -174,23 +235,17 @@ static int
 write_chunk (struct connection *c, const char *buf, uint32_t count,
              uint64_t offset)
 {
-  struct errors *errors = &c->disk->errors;
   struct evictor *ev = c->disk->evictor;
-  const errors_mark begun = errors_now (errors);
   struct evictor_write w;
-  bool recorded = true;
   uint32_t done;
-  int err;
+  int err = ev ? evictor_write_begins (ev, &w, offset, count) : 0;
 
-  if (ev)
-    recorded = evictor_write_begins (ev, &w, offset, count);
+  if (err)
+    return refuse (c);
   done = write_fully (c, buf, count, offset);
   err = done < count ? errno : 0;
-  /* Without memory to record it, the write itself reports its error. */
-  if (!recorded && err == 0)
-    err = errors_sync_fua (errors, c->file.fd, offset, count, begun);
   if (ev)
-    evictor_write_ends (ev, &w, done);
+    evictor_write_ends (ev, &w);
   if (err == 0)
     return 0;
   errno = err;
@@ -225,71 +280,54 @@ connection_write_all (struct connection *c, const char *buf, uint32_t count,
 /* ---- requests that change the disk ---- */
 
 bool
+connection_look (const struct connection *c)
+{
+  errors_look (&c->disk->errors, c->file.fd);
+  return !is_latched (c->disk);
+}
+
+bool
 connection_is_written (const struct connection *c, uint64_t offset,
                        uint64_t length)
 {
   struct disk *d = c->disk;
-  struct errors_call call;
-  int err;
+  unsigned call;
 
   if (errors_now (&d->errors))
     return false;
   if (!d->pages.by_range)
-    return errors_sync_fua (&d->errors, c->file.fd, 0, 0, 0) == 0;
-  errors_call_begins (&d->errors, &call);
-  err = pagecache_wait (&d->pages, d->fd, offset, length);
-  err = err ? err : pagecache_error (d->fd);
-  errors_call_ends (&d->errors, &call, err);
-  errors_settle (&d->errors);
-  return errors_now (&d->errors) == 0;
+    return errors_sync (&d->errors, c->file.fd) == 0;
+  call = errors_call_begins (&d->errors);
+  errors_record (&d->errors,
+                 pagecache_wait (&d->pages, c->file.fd, offset, length), offset,
+                 length);
+  errors_call_ends (&d->errors, call);
+  return !is_latched (d);
 }
 
 int
-connection_change_ends (struct connection *c, errors_mark begun, uint32_t count,
-                        uint64_t offset, uint32_t flags, int r)
+connection_change_begins (struct connection *c)
 {
-  const bool fua = flags & NBDKIT_FLAG_FUA;
+  return errors_change_begins (&c->disk->errors) ? refuse (c) : 0;
+}
+
+int
+connection_change_ends (struct connection *c, uint32_t flags, int r)
+{
   int err = r == -1 ? errno : 0;
 
-  if (fua && r == 0) {
-    err = errors_sync_fua (&c->disk->errors, c->file.fd, offset, count, begun);
-    errno = err;
-    if (err) {
-      connection_error (c, "a request with FUA, or an earlier write, could not "
-                           "be written back: %m");
-      r = -1;
-    }
-  }
-  errors_change_ends (&c->disk->errors, begun);
-  if (fua && c->disk->evictor)
+  if (!(flags & NBDKIT_FLAG_FUA))
+    return r;
+  if (r == 0)
+    r = sync_disk (c, c->file.fd);
+  err = r == -1 ? errno : 0;
+  if (c->disk->evictor)
     evictor_flushed (c->disk->evictor);
   errno = err;
   return r;
 }
 
 /* ---- requests ---- */
-
-/* So many failures of a disk are logged before log_limit.h leaves some out. */
-#define FAILURES_LOGGED 100
-
-void
-connection_error (const struct connection *c, const char *message, ...)
-{
-  const unsigned nr = log_limit_count (&c->disk->failures, FAILURES_LOGGED);
-  const char *more = "";
-  char text[256];
-  va_list args;
-
-  if (nr == 0)
-    return;
-  va_start (args, message);
-  vsnprintf (text, sizeof text, message, args); /* %m needs errno */
-  va_end (args);
-  if (nr >= FAILURES_LOGGED)
-    more = " (the log has the next failure of this disk when there are ten "
-           "times as many, or after an hour)";
-  nbdkit_error ("%s: %s%s", c->file.name, text, more);
-}
 
 int
 connection_count (struct connection *c, enum stats_request what, uint32_t bytes,
@@ -310,10 +348,11 @@ connection_write (void *handle, const void *buf, uint32_t count,
                   uint64_t offset, uint32_t flags)
 {
   struct connection *c = handle;
-  const errors_mark begun = errors_change_begins (&c->disk->errors);
-  int r = connection_write_all (c, buf, count, offset);
+  int r = connection_change_begins (c);
 
-  r = connection_change_ends (c, begun, count, offset, flags, r);
+  if (r == 0)
+    r = connection_write_all (c, buf, count, offset);
+  r = connection_change_ends (c, flags, r);
   return connection_count (c, STATS_WRITE, count, r);
 }
 
@@ -321,24 +360,20 @@ int
 connection_flush (void *handle, uint32_t flags)
 {
   struct connection *c = handle;
-  struct evictor *ev = c->disk->evictor;
-  int err = 0;
+  const struct disk *d = c->disk;
+  int r = 0, err;
 
-  /* The disk's description may write if any client may.  If no client has
-   * written, there is nothing to sync, and on a description that cannot write,
-   * fsync(2) may fail.
+  /* If no client may have written, there is nothing to sync, and on a
+   * description that cannot write, fsync(2) may fail.
    */
-  if (c->file.writable || errors_changed (&c->disk->errors))
-    err = errors_flush (&c->disk->errors, &c->errors,
-                        c->file.writable ? c->file.fd : c->disk->fd);
-  if (ev)
-    evictor_flushed (ev);
+  if (c->file.writable || errors_changed (&d->errors) ||
+      errors_now (&d->errors))
+    r = sync_disk (c, c->file.writable ? c->file.fd : d->fd);
+  err = errno;
+  if (d->evictor)
+    evictor_flushed (d->evictor);
   errno = err;
-  if (err)
-    connection_error (c, "flush: data that was written earlier could not be "
-                         "written back: %m: write all data since the last "
-                         "successful flush again, or abort the copy");
-  return connection_count (c, STATS_FLUSH, 0, err ? -1 : 0);
+  return connection_count (c, STATS_FLUSH, 0, r);
 }
 
 int

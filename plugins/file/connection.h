@@ -19,13 +19,18 @@
 
 struct nbdkit_extents;
 
-/* The bytes of a region, and the number of regions that a connection records.
- * Up to 16 threads serve the next requests of one stream and overtake each
- * other, so reads of a stream are at most STREAM_REGION apart.  A connection
- * may have a few streams.
+/* A connection follows this many streams, places at which it reads in sequence.
+ * The place of a stream is a region of STREAM_REGION bytes: up to 16 threads
+ * serve its next requests and overtake each other, so they are at most one
+ * region apart.
  */
 #define STREAM_REGION (1024 * 1024)
-#define STREAM_REGIONS 32
+#define MAX_STREAMS 32
+
+struct stream {
+  _Atomic uint32_t region; /* that was read last, from 1; 0 = none */
+  _Atomic uint32_t second; /* in which a read has continued it */
+};
 
 /* The last run of data that block status found and that reaches past its query.
  * The values of the file are those from before the kernel was queried.
@@ -45,11 +50,10 @@ struct connection {
   struct exported file; /* other clients may have opened it by another name */
   struct stats *stats;  /* of that name, has its own atomics; NULL = none */
   struct disk *disk;    /* holds one reference */
-  struct errors_client errors; /* reported to this connection */
-  _Atomic uint64_t read_at;    /* the second in which it read last */
-  /* Regions that were read last, numbered from 1; and how many there were. */
-  _Atomic uint32_t recent[STREAM_REGIONS];
-  atomic_uint nr_regions;
+  _Atomic uint64_t read_at; /* the second in which it read last */
+  atomic_uint nr_continued; /* streams that were continued in that second */
+  struct stream streams[MAX_STREAMS];
+  atomic_uint next_stream; /* the one that is replaced next */
   struct data_run run;
 };
 
@@ -62,22 +66,19 @@ void connection_free_all (void);
 uint32_t connection_chunk (const struct connection *c, uint32_t count,
                            uint64_t offset);
 
-/* Write count bytes at offset, of a request between errors_change_begins and
- * connection_change_ends.  Short transfers are continued and EINTR is
+/* Write count bytes at offset.  Short transfers are continued and EINTR is
  * retried.  Returns 0, or -1 with nbdkit_error called and errno set.
  */
 int connection_write_all (struct connection *c, const char *buf, uint32_t count,
                           uint64_t offset);
 
-/* Call this after each request that changes the disk, before it is
- * acknowledged.  "begun" is what errors_change_begins returned before it, "r"
- * the result of the request, 0 or -1, and "flags" are nbdkit's.  If "r" is 0,
- * the data of a request with FUA is made durable.  Returns 0, or -1 with
- * nbdkit_error called and errno set; if "r" is -1, errno is unchanged.
+/* Call these before and after a request that changes the disk.  The first
+ * returns -1 if the request fails for an earlier writeback error, see errors.h.
+ * "r" is the result so far; if it is 0, the data of a request with FUA is made
+ * durable. "flags" are nbdkit's.  Both return 0, or -1 with errno set.
  */
-int connection_change_ends (struct connection *c, errors_mark begun,
-                            uint32_t count, uint64_t offset, uint32_t flags,
-                            int r);
+int connection_change_begins (struct connection *c);
+int connection_change_ends (struct connection *c, uint32_t flags, int r);
 
 /* Log that a request failed, with the name of its file and %m, and keep errno.
  * A client may try again as long as its disk refuses, so not all failures of a
@@ -91,10 +92,16 @@ int connection_count (struct connection *c, enum stats_request what,
                       uint32_t bytes, int r);
 
 /* Write back the pages of a range, or of the file.  Returns true if they are on
- * the disk: no error was ever recorded.
+ * the disk, and false if a writeback error was ever recorded.
  */
 bool connection_is_written (const struct connection *c, uint64_t offset,
                             uint64_t length);
+
+/* Ask the kernel whether the writeback of a page has failed that nobody has
+ * recorded.  Needs pages.by_range.  Returns false if a writeback error was ever
+ * recorded.
+ */
+bool connection_look (const struct connection *c);
 
 /* Return whether [offset, offset+length) is certainly a hole: nothing of it is
  * stored, also after the pages there were written back.  If in doubt, return
@@ -106,7 +113,8 @@ bool connection_is_hole (struct connection *c, uint64_t offset,
 /* ---- callbacks of nbdkit ---- */
 
 /* In connection.c, reading.c, zero.c and extents.c.  "handle" is a connection.
- * Requests return 0, or -1 with nbdkit_error called and errno set.
+ * Requests return 0, or -1 with errno set, and nbdkit_error called unless a
+ * writeback error, which the log has, refuses them.
  */
 
 /* Open the export that the client asks for, see exports_open.  Returns the
@@ -129,8 +137,7 @@ int connection_write (void *handle, const void *buf, uint32_t count,
                       uint64_t offset, uint32_t flags);
 
 /* Make all that any connection to the disk has written durable.  The pages are
- * dropped soon afterwards.  Fails also for an earlier writeback error for which
- * no flush of this connection has failed yet.  Blocks on the disk.
+ * dropped soon afterwards.  Blocks on the disk.
  */
 int connection_flush (void *handle, uint32_t flags);
 

@@ -14,7 +14,6 @@
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -31,13 +30,13 @@
  */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *registry;
-static unsigned nr_disks, nr_kept;
+static unsigned nr_open, nr_kept; /* disks: with references or a thread, and
+                                   * remembered for an error */
 static pthread_cond_t disk_closed = PTHREAD_COND_INITIALIZER;
-atomic_bool disks_end;
 static pthread_t last_thread; /* that freed its disk, to be joined; 0 = none */
 
-/* The most disks without clients that stay open for an unreported error. */
-#define MOST_KEPT 64
+/* The most disks without clients that are remembered for an error. */
+#define MAX_KEPT 64
 
 /* ---- the evictor ---- */
 
@@ -65,31 +64,6 @@ cannot_drop (const struct disk *d, int err)
   return options.cache == CACHE_PRESERVE ? -1 : 0;
 }
 
-/* A 32-bit kernel has 32 bits for the number of a page: beyond that it would
- * count and drop pages at the start of the file.  Returns 0, or -1 with
- * nbdkit_error called.
- */
-static int
-check_size (const struct disk *d)
-{
-  const int64_t most = (INT64_C (1) << 32) * kernel_page_size ();
-  struct utsname kernel;
-  int64_t size;
-
-  if (sizeof (long) > 4 ||
-      (uname (&kernel) == 0 && strstr (kernel.machine, "64")))
-    return 0;
-  size = disk_size (d, d->fd, d->name);
-  if (size == -1)
-    return -1;
-  if (size < most)
-    return 0;
-  nbdkit_error ("%s: %s=%s needs a 64-bit system for a disk of %" PRId64
-                " bytes: use cache=default",
-                d->name, options.cache_key, options.cache_value, size);
-  return -1;
-}
-
 /* Report in the statistics and the debug log which kernel calls are used. */
 static void
 report_calls (const struct disk *d, struct counters *counters)
@@ -108,45 +82,38 @@ report_calls (const struct disk *d, struct counters *counters)
                 counts ? counts : "nothing", reads);
 }
 
+static bool release (void *disk);
+static int open_description (const struct disk *d, const struct exported *e);
+
 /* Returns 0 or -1, with d->evictor NULL where nothing is evicted. */
 static int
-add_evictor (struct disk *d, const struct exported *e)
+add_evictor (struct disk *d, const struct exported *e,
+             struct counters *counters)
 {
-  struct stats *stats = stats_of (e->path);
-  const struct evictor_config config = {
-    .fd = d->fd,
+  struct evictor_config config = {
     .name = d->name,
     .windows = options.cache_windows,
     .ring = options.cache_windows * options.cache_window_size,
     .read_ahead = disk_read_ahead (d),
     .preserve = options.cache == CACHE_PRESERVE,
-    .counters = stats ? &stats->counters : NULL,
+    .counters = counters,
     .pages = &d->pages,
     .errors = &d->errors,
-    .release = disk_release,
-    .park = disk_park,
+    .release = release,
     .disk = d,
   };
   int err;
 
   if (options.cache == CACHE_DEFAULT || !disk_has_page_cache (d))
     return 0;
-  if (check_size (d) == -1)
-    return -1;
   err = pagecache_probe_drop (d->fd);
   if (err)
     return cannot_drop (d, err);
   report_calls (d, config.counters);
-  d->evictor = evictor_new (&config);
-  if (d->evictor == NULL)
-    return -1;
-  errno = evictor_start (d->evictor);
-  if (errno == 0)
-    return 0;
-  nbdkit_error ("%s: cannot start the disk's thread: %m: raise the limit of "
-                "threads, or use cache=default",
-                d->name);
-  return -1;
+  config.fd = d->evictor_fd = open_description (d, e);
+  if (d->evictor_fd >= 0)
+    d->evictor = evictor_new (&config);
+  return d->evictor ? 0 : -1;
 }
 
 /* ---- opening ---- */
@@ -160,9 +127,11 @@ take_down (struct disk *d)
   if (d->evictor)
     evictor_free (d->evictor);
   d->evictor = NULL;
+  if (d->evictor_fd >= 0)
+    close (d->evictor_fd);
   errors_free (&d->errors);
   close (d->fd);
-  d->fd = -1;
+  d->fd = d->evictor_fd = -1;
 }
 
 static void
@@ -173,40 +142,40 @@ disk_free (void *disk)
   take_down (d);
   direct_close (&d->direct);
   pthread_mutex_destroy (&d->opening);
-  free (d->path);
   free (d->name);
   free (d);
 }
 
 /* A disk that is not open yet.  Returns NULL without memory. */
 static struct disk *
-disk_new (const struct exported *e, const struct identity *id)
+disk_new (const char *name, const struct identity *id)
 {
   struct disk *d = calloc (1, sizeof *d);
 
-  if (d == NULL || (d->name = strdup (e->name)) == NULL ||
-      (d->path = strdup (e->path)) == NULL) {
-    free (d ? d->name : NULL);
+  if (d == NULL || (d->name = strdup (name)) == NULL) {
     free (d);
     return NULL;
   }
   d->id = *id;
-  d->fd = -1;
+  d->fd = d->evictor_fd = -1;
   pthread_mutex_init (&d->opening, NULL);
   return d;
 }
 
-/* Open a description with the rights of a client.  With fewer, fsync(2) fails
- * on CIFS and some FUSE file systems; with more, the file or device may be busy
- * for other processes.
+/* Open a description for the disk itself.  On network and FUSE file systems it
+ * has the rights of the client, because with fewer, fsync(2) fails on some, and
+ * with more, the file may be busy for other processes.  Elsewhere it only
+ * reads, so that the close of a writer is the client's.  Returns -1 with
+ * nbdkit_error called.
  */
 static int
-open_description (const struct exported *e, bool writable)
+open_description (const struct disk *d, const struct exported *e)
 {
-  const int fd = exports_reopen (e->fd, writable ? O_RDWR : O_RDONLY, e->name);
+  const bool writes = e->writable && pagecache_syncs_handles (d->id.magic);
+  const int fd = exports_reopen (e->fd, writes ? O_RDWR : O_RDONLY, e->name);
 
   if (fd == -1)
-    nbdkit_error ("%s: no file descriptor for eviction: %m", e->name);
+    nbdkit_error ("%s: no file descriptor for the disk: %m", e->name);
   return fd;
 }
 
@@ -214,13 +183,21 @@ open_description (const struct exported *e, bool writable)
 static bool
 set_up (struct disk *d, const struct exported *e)
 {
-  d->fd = open_description (e, e->writable);
+  struct stats *stats = stats_of (e->path);
+  struct errors_config errors = {
+    .per_handle = pagecache_syncs_handles (d->id.magic),
+    .before = d->lost,
+    .name = d->name,
+    .counters = stats ? &stats->counters : NULL,
+  };
+
+  errors.fd = d->fd = open_description (d, e);
   if (d->fd == -1)
     return false;
-  d->writable = e->writable;
-  errors_init (&d->errors, d->fd, pagecache_syncs_handles (d->id.magic));
+  d->may_write = e->writable;
+  errors_init (&d->errors, &errors);
   disk_probe (d, e->fd);
-  if (add_evictor (d, e) == -1) {
+  if (add_evictor (d, e, errors.counters) == -1) {
     take_down (d);
     return false;
   }
@@ -230,40 +207,43 @@ set_up (struct disk *d, const struct exported *e)
   return true;
 }
 
-bool
-disk_replace (struct disk *d, int fd)
+/* Open one description again.  Calls in progress on the old one end as before.
+ */
+static bool
+open_again (const struct disk *d, const struct exported *e, int old)
 {
-  const bool done = dup3 (fd, d->fd, O_CLOEXEC) >= 0;
+  bool done;
+  int fd;
 
+  if (old == -1)
+    return true;
+  fd = open_description (d, e);
+  if (fd == -1)
+    return false;
+  done = dup3 (fd, old, O_CLOEXEC) >= 0;
   if (!done)
     nbdkit_error ("%s: dup3: %m", d->name);
   close (fd);
   return done;
 }
 
-/* Open a parked disk for a client, which has had no error; or give a disk the
- * rights of its first client that may write: none has written yet.  So the old
- * description has no report that this server needs.  Calls in progress on it
- * end as before.
+/* For the first client that may write: give the descriptions its rights, and on
+ * overlayfs open the file to which its open has copied the data.  None has
+ * written yet, so they have no report that this server needs.
  */
 static bool
-open_for (struct disk *d, const struct exported *e)
+let_write (struct disk *d, const struct exported *e)
 {
-  const int fd = open_description (e, d->writable || e->writable);
-
-  if (fd == -1 || !disk_replace (d, fd))
-    return false;
-  /* Without /proc it is the client's description. */
-  d->writable = (fcntl (d->fd, F_GETFL) & O_ACCMODE) == O_RDWR;
-  d->parked = false;
-  return true;
+  d->may_write = open_again (d, e, d->fd) && open_again (d, e, d->evictor_fd);
+  return d->may_write;
 }
 
-/* Return the open disk that is the same as "made", or else "made", which is
- * then registered; with one more reference.  Returns NULL without memory.
+/* Return the disk in the registry that is the same as "made", or else "made",
+ * which is then registered; with one more reference.  Returns NULL without
+ * memory.
  */
 static struct disk *
-find (struct disk *made)
+registered (struct disk *made)
 {
   struct disk **entry, *d;
 
@@ -271,10 +251,12 @@ find (struct disk *made)
   entry = tsearch (made, &registry, identity_order);
   d = entry ? *entry : NULL;
   if (d) {
-    nr_disks += d == made;
-    d->refs++;
+    if (d->refs == 0 && d->evictor)
+      evictor_reopen (d->evictor);
+    nr_open += d == made || d->kept;
     nr_kept -= d->kept;
     d->kept = false;
+    d->refs++;
   }
   pthread_mutex_unlock (&registry_lock);
   return d;
@@ -291,9 +273,9 @@ disk_get (const struct exported *e)
     nbdkit_error ("%s: fstat: %m", e->name);
     return NULL;
   }
-  made = disk_new (e, &id);
+  made = disk_new (e->name, &id);
   if (made)
-    d = find (made);
+    d = registered (made);
   if (made && d != made)
     disk_free (made);
   if (d == NULL) {
@@ -305,8 +287,8 @@ disk_get (const struct exported *e)
   pthread_mutex_lock (&d->opening);
   if (d->fd == -1)
     is_open = set_up (d, e);
-  else if (d->parked || (e->writable && !d->writable))
-    is_open = open_for (d, e);
+  else if (e->writable && !d->may_write)
+    is_open = let_write (d, e);
   pthread_mutex_unlock (&d->opening);
   if (is_open)
     return d;
@@ -316,119 +298,118 @@ disk_get (const struct exported *e)
 
 /* ---- closing ---- */
 
-/* A disk without references has been emptied: remove it from the registry, or
- * keep it for an error that no flush has reported, which is logged once.  No
- * later client finds a disk with a serial number.  Returns false if it is kept,
- * which a client may free as soon as the lock is released: so *name and *err
- * are for log_unreported.
+/* Remember the error of a disk that is removed from the registry.  No later
+ * client finds a disk with a serial number.  Returns false if that is not
+ * possible.
  */
 static bool
-unregister_locked (struct disk *d, char **name, int *err)
+keep_locked (const struct disk *d, int err)
 {
-  *name = strdup (d->name);
-  *err = d->fd >= 0 && !d->parked ? errors_unreported (&d->errors) : 0;
-  d->kept = *err && d->id.serial == 0 && nr_kept < MOST_KEPT;
-  nr_kept += d->kept;
-  if (d->kept && d->logged == errors_now (&d->errors))
-    *err = 0; /* clients came and went, and none has flushed */
-  d->logged = errors_now (&d->errors);
-  if (!d->kept) {
-    tdelete (d, &registry, identity_order);
-    nr_disks--;
+  struct disk *k = d->id.serial == 0 && nr_kept < MAX_KEPT
+                     ? disk_new (d->name, &d->id)
+                     : NULL;
+
+  if (k == NULL || tsearch (k, &registry, identity_order) == NULL) {
+    if (k)
+      disk_free (k);
+    return false;
   }
-  pthread_cond_signal (&disk_closed);
-  return !d->kept;
+  k->lost = err;
+  k->kept = true;
+  nr_kept++;
+  return true;
 }
 
-/* Log such an error, without the lock, as that may block. */
+/* A disk without references has been emptied: remove it from the registry.
+ * Returns the errno value of an error for which no request has failed, or 0; it
+ * is remembered for the next client if *kept.
+ */
+static int
+unregister_locked (struct disk *d, bool *kept)
+{
+  const int err = d->fd >= 0 ? errors_untold (&d->errors) : d->lost;
+
+  tdelete (d, &registry, identity_order);
+  nr_open--;
+  *kept = err && keep_locked (d, err);
+  pthread_cond_signal (&disk_closed);
+  return err;
+}
+
+/* Free a disk that has been removed from the registry.  Logs the error, unless
+ * it was remembered before: then clients have come and gone, and written
+ * nothing.
+ */
 static void
-log_unreported (char *name, int err, bool kept)
+end_disk (struct disk *d, int err, bool kept)
 {
   errno = err;
-  if (err)
-    nbdkit_error ("%s: the last client disconnected without flushing; an "
-                  "earlier write had failed: %m; the next client's flush %s",
-                  name ? name : "a disk",
-                  kept ? "will fail"
-                       : "may succeed (too many such files are kept already, "
-                         "or this one has no file handle): check the data");
-  free (name);
+  if (err && !(kept && d->lost))
+    nbdkit_error ("%s: all clients have disconnected, and none has got the "
+                  "writeback error: %m: the next client's first write or flush "
+                  "%s",
+                  d->name,
+                  kept
+                    ? "fails for it"
+                    : "may succeed (the server remembers too many such files "
+                      "already, or this one has no file handle): compare the "
+                      "data");
+  disk_free (d);
 }
 
 /* The thread that ends next joins this one, which then has little left to do.
  */
-bool
-disk_release (void *arg)
+static bool
+release (void *arg)
 {
   struct disk *d = arg;
   pthread_t previous = 0;
-  char *name = NULL;
+  bool gone, kept;
   int err = 0;
-  bool gone;
 
   pthread_mutex_lock (&registry_lock);
-  gone = d->refs == 0 && !d->kept &&
-         (d->parked || evictor_is_emptied (d->evictor)) &&
-         unregister_locked (d, &name, &err);
+  gone = evictor_is_emptied (d->evictor);
   if (gone) {
+    err = unregister_locked (d, &kept);
     previous = last_thread;
     last_thread = pthread_self ();
   }
   pthread_mutex_unlock (&registry_lock);
-  if (gone && d->parked) {
-    errno = d->park_error;
-    nbdkit_error ("%s: the last client disconnected without flushing, and the "
-                  "file was unmounted or renamed before all was written: %m: "
-                  "only the kernel's log has errors of that",
-                  name ? name : "a disk");
-  }
-  log_unreported (name, err, !gone);
   if (gone)
-    disk_free (d);
+    end_disk (d, err, kept);
   if (previous)
-    pthread_join (previous, NULL);
+    thread_join (previous);
   return gone;
-}
-
-bool
-disk_is_unused (struct disk *d)
-{
-  bool unused;
-
-  pthread_mutex_lock (&registry_lock);
-  unused = d->refs == 0 && !disks_end;
-  pthread_mutex_unlock (&registry_lock);
-  return unused;
 }
 
 void
 disk_put (struct disk *d)
 {
-  char *name = NULL;
+  bool gone, kept;
   int err = 0;
-  bool gone;
 
   pthread_mutex_lock (&registry_lock);
-  gone = --d->refs == 0 && !(d->evictor && evictor_close (d->evictor)) &&
-         unregister_locked (d, &name, &err);
-  pthread_mutex_unlock (&registry_lock);
-  log_unreported (name, err, !gone);
+  gone = --d->refs == 0 && d->evictor == NULL;
   if (gone)
-    disk_free (d);
+    err = unregister_locked (d, &kept);
+  else if (d->refs == 0)
+    evictor_close (d->evictor);
+  pthread_mutex_unlock (&registry_lock);
+  if (gone)
+    end_disk (d, err, kept);
 }
 
 void
 disk_free_all (void)
 {
-  disks_end = true;
   pthread_mutex_lock (&registry_lock);
-  while (nr_disks > nr_kept)
+  while (nr_open > 0)
     pthread_cond_wait (&disk_closed, &registry_lock);
   pthread_mutex_unlock (&registry_lock);
   tdestroy (registry, disk_free);
   registry = NULL;
-  nr_disks = nr_kept = 0;
+  nr_kept = 0;
   if (last_thread)
-    pthread_join (last_thread, NULL);
+    thread_join (last_thread);
   last_thread = 0;
 }

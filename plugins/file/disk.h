@@ -48,19 +48,20 @@ struct identity {
  * comment or an atomic type says otherwise.
  */
 struct disk {
-  struct identity id;      /* the first field: the registry compares it */
-  char *name;              /* for the evictor's messages: of the first client */
-  char *path;              /* likewise; to open the disk again */
-  unsigned refs;           /* connections; guarded by the registry's lock */
-  bool kept;               /* without connections, for an error; likewise */
-  errors_mark logged;      /* the errors that log_unreported knew; likewise */
+  struct identity id; /* the first field: the registry compares it */
+  char *name;         /* for messages: of the first client */
+  unsigned refs;      /* connections; guarded by the registry's lock */
+  int lost;           /* errno value of an error for which no request of earlier
+                       * clients has failed, or 0; constant */
+  bool kept;          /* for that, without client, descriptor or thread; guarded
+                       * by the registry's lock */
   pthread_mutex_t opening; /* held while a client opens the disk */
-  int fd;               /* a description of its own: of the evictor, and of all
-                         * flushes; -1 = not open yet */
-  atomic_bool writable; /* fd is, because a client may write; set with "opening"
-                         */
-  atomic_bool parked;   /* fd is open on nothing, see park.c; likewise */
-  int park_error; /* why it cannot be opened again; guarded by "opening" */
+  /* Descriptions of its own: the one that flushes sync, -1 = not open yet, and
+   * the evictor's, -1 = no evictor.
+   */
+  int fd, evictor_fd;
+  bool may_write; /* they are from a time when a client may write; guarded by
+                   * "opening" */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   bool rotational;
@@ -79,7 +80,6 @@ struct disk {
   bool direct_is_exact;   /* O_DIRECT never uses the page cache */
   struct direct direct;   /* opened when first needed */
   atomic_bool direct_works; /* a direct read has succeeded */
-  atomic_uint direct_reads; /* direct reads with cache=none */
   atomic_uint direct_leaks; /* direct reads that brought pages in */
   struct errors errors;     /* has its own lock */
   struct evictor *evictor;  /* has its own lock; NULL = no eviction */
@@ -87,9 +87,8 @@ struct disk {
 
 /* Return the disk of an open export, with one more reference.  All connections
  * that are proven to be open on the same file share it, see struct identity.
- * Once one of them may write, so may the disk's description.  The caller keeps
- * "e" and its descriptor.  Blocks while another client opens the same file.
- * Returns NULL with nbdkit_error called.
+ * The caller keeps "e" and its descriptor.  Blocks while another client opens
+ * the same file. Returns NULL with nbdkit_error called.
  */
 struct disk *disk_get (const struct exported *e);
 
@@ -97,8 +96,8 @@ struct disk *disk_get (const struct exported *e);
  * writes back and drops what is left of the disk in the page cache, and frees
  * the disk.  A client that opens the file in the meantime gets the same disk.
  *
- * If no flush has failed for a writeback error, that is logged, and the disk
- * stays open, up to 64 of them: the first flush of its next client fails.
+ * If a writeback has failed, and no request for that, the error is remembered,
+ * for up to 64 disks: the first change or flush of the next client fails.
  */
 void disk_put (struct disk *d);
 
@@ -113,23 +112,6 @@ void disk_free_all (void);
  * time, because files grow.
  */
 int64_t disk_size (const struct disk *d, int fd, const char *name);
-
-/* ---- between disk.c and park.c ---- */
-
-/* The server ends: disk_free_all waits for the disks' threads. */
-extern atomic_bool disks_end;
-
-/* Called by a disk's thread, see struct evictor_config. */
-bool disk_release (void *disk);
-enum evictor_park disk_park (void *disk);
-
-/* Whether the disk has no clients, and the server does not end. */
-bool disk_is_unused (struct disk *d);
-
-/* Let "fd" take the place of the disk's descriptor.  Closes "fd".  Returns
- * false with nbdkit_error called.
- */
-bool disk_replace (struct disk *d, int fd);
 
 /* ---- in probe.c ---- */
 

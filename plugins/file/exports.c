@@ -203,26 +203,6 @@ exports_open (bool readonly, struct exported *e)
   return -1;
 }
 
-int
-exports_open_again (const char *path, char *name, bool writable)
-{
-  struct exported e = { .name = name };
-  int fd = -1;
-
-  if (options_serve_directory ())
-    fd = open_source (strrchr (path, '/') + 1, !writable, &e);
-  else if (options.source == SOURCE_FILE)
-    fd = open_source (NULL, !writable, &e);
-  else
-    errno = EOPNOTSUPP; /* fd= has no name */
-  if (fd >= 0 && e.writable != writable) {
-    close (fd);
-    fd = -1;
-    errno = EROFS;
-  }
-  return fd;
-}
-
 void
 exports_close (struct exported *e)
 {

@@ -50,13 +50,6 @@ void exports_close (struct exported *e);
  */
 int exports_reopen (int fd, int flags, const char *name);
 
-/* Open the export of an earlier client once more by its name, "path", which may
- * be another file by now, for writing or reading as "writable" says.  "name" is
- * for the debug log, escaped.  Returns -1 with errno, which is 0 for a file of
- * another type.
- */
-int exports_open_again (const char *path, char *name, bool writable);
-
 /* List the export names that a client may open.  A callback of nbdkit: returns
  * 0, or -1 with nbdkit_error called.
  */

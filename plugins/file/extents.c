@@ -195,16 +195,12 @@ find_data (const struct query *q, int64_t offset, int64_t *until)
  * failed since knows_holes looked: nobody may have recorded the error yet.
  */
 static bool
-has_new_error (struct disk *d)
+has_new_error (const struct connection *c)
 {
-  struct errors_call call;
+  const struct disk *d = c->disk;
 
-  if (d->id.magic != BTRFS_SUPER_MAGIC || !d->pages.by_range ||
-      !errors_changed (&d->errors))
-    return false;
-  errors_call_begins (&d->errors, &call);
-  errors_call_ends (&d->errors, &call, pagecache_error (d->fd));
-  return errors_now (&d->errors) != 0;
+  return d->id.magic == BTRFS_SUPER_MAGIC && d->pages.by_range &&
+         errors_changed (&d->errors) && !connection_look (c);
 }
 
 /* Query the kernel whether "offset" is in a hole, and set *end to where that
@@ -233,7 +229,7 @@ look (const struct query *q, int64_t offset, bool is_data, uint64_t *end)
   if (data > offset &&
       (size = disk_size (c->disk, c->file.fd, c->file.name)) > offset) {
     *end = MIN (data, size);
-    return !has_new_error (c->disk);
+    return !has_new_error (c);
   }
   nbdkit_debug ("%s: from offset %" PRId64 " SEEK_DATA returned %" PRId64
                 ", SEEK_HOLE %" PRId64 ": %m: reporting data",

@@ -208,12 +208,14 @@ probe_block_device (struct disk *d, int fd)
  * as clean at once.
  */
 static bool
-fuse_shows_writeback (const struct pagecache *pages)
+shows_writeback (const struct disk *d)
 {
   unsigned major, minor;
   struct utsname kernel;
 
-  return pages->clean_is_stored && uname (&kernel) == 0 &&
+  if (d->id.magic != FUSE_SUPER_MAGIC)
+    return true;
+  return d->pages.clean_is_stored && uname (&kernel) == 0 &&
          sscanf (kernel.release, "%u.%u", &major, &minor) == 2 &&
          (major > 6 || (major == 6 && minor >= 16));
 }
@@ -231,7 +233,7 @@ knows_seek_hole (struct disk *d, int fd)
   int64_t size;
 
   if (d->id.is_block || d->id.magic == EXFAT_SUPER_MAGIC ||
-      (d->id.magic == FUSE_SUPER_MAGIC && !fuse_shows_writeback (&d->pages)))
+      !d->pages.shows_writeback)
     return false;
   size = disk_size (d, fd, d->name);
   if (size == -1)
@@ -246,6 +248,7 @@ void
 disk_probe (struct disk *d, int fd)
 {
   pagecache_probe (&d->pages, d->fd, d->id.magic);
+  d->pages.shows_writeback = shows_writeback (d);
   d->direct_is_exact = direct_is_exact (fd, d->id.magic);
   if (d->id.is_block)
     probe_block_device (d, fd);

@@ -134,17 +134,17 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   const uint64_t start = offset / unit * unit;
   const uint64_t end = (offset + count + unit - 1) / unit * unit;
   struct evictor *ev = c->disk->evictor;
-  const bool looked = evictor_read_begins (ev, start, end - start);
-  const bool may_leak = direct && atomic_load (&c->disk->direct_leaks) < 2 &&
-                        !is_resident (c->disk, start, end - start);
+  bool may_leak;
   int r, err;
 
+  evictor_read_begins (ev, start, end - start);
+  may_leak = direct && atomic_load (&c->disk->direct_leaks) < 2 &&
+             !is_resident (c->disk, start, end - start);
   r = read_all (c, buf, count, offset, direct);
   err = errno;
   if (may_leak && is_resident (c->disk, start, end - start))
     log_leak (c);
-  if (looked)
-    evictor_read (ev, start, end - start);
+  evictor_read_ends (ev, start, end - start);
   errno = err;
   return r;
 }
@@ -197,43 +197,45 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
  */
 #define MOST_DIRECT (64 * 1024)
 
-/* Reads that bypass the cache are not recorded, so the file's pages are counted
- * once in this many reads: other processes may have brought pages in.
+/* A read in "second" continues a stream.  The evictor keeps more cells for a
+ * connection that has several in the same second.
  */
-#define READS_PER_COUNT 1024
-
 static void
-add_region (struct connection *c, uint32_t region)
+continue_stream (struct connection *c, struct stream *s, uint32_t region,
+                 uint32_t second)
 {
-  const unsigned i = atomic_fetch_add (&c->nr_regions, 1) % STREAM_REGIONS;
-
-  atomic_store (&c->recent[i], region);
+  if (atomic_load_explicit (&s->region, memory_order_relaxed) < region)
+    atomic_store_explicit (&s->region, region, memory_order_relaxed);
+  if (atomic_load_explicit (&s->second, memory_order_relaxed) == second ||
+      atomic_exchange (&s->second, second) == second)
+    return;
+  if (atomic_fetch_add (&c->nr_continued, 1) > 0)
+    evictor_count_reader (c->disk->evictor, second, true);
 }
 
-/* Whether this connection has just read nearby.  All regions are compared, so
- * that no two streams displace each other, wherever they are.
+/* Whether this connection has just read nearby.  All streams are compared, so
+ * that no two displace each other, wherever they are.
  */
 static bool
 belongs_to_stream (struct connection *c, uint64_t offset, uint32_t count)
 {
   const uint32_t first = offset / STREAM_REGION + 1; /* 0 = none */
   const uint32_t last = (offset + count - 1) / STREAM_REGION + 1;
-  bool is_near = false, has_first = false, has_last = false;
   unsigned i;
 
-  for (i = 0; i < STREAM_REGIONS; i++) {
-    const uint32_t region = atomic_load_explicit (&c->recent[i],
+  for (i = 0; i < MAX_STREAMS; i++) {
+    struct stream *s = &c->streams[i];
+    const uint32_t region = atomic_load_explicit (&s->region,
                                                   memory_order_relaxed);
 
-    is_near |= region == first || (region > 0 && region == first - 1);
-    has_first |= region == first;
-    has_last |= region == last;
+    if (region > 0 && first + 1 >= region && first <= region + 1) {
+      continue_stream (c, s, last, atomic_load (&c->read_at));
+      return true;
+    }
   }
-  if (!has_first)
-    add_region (c, first);
-  if (last != first && !has_last)
-    add_region (c, last);
-  return is_near;
+  i = atomic_fetch_add (&c->next_stream, 1) % MAX_STREAMS;
+  atomic_store (&c->streams[i].region, last);
+  return false;
 }
 
 /* Returns true with the result if the range was read, or cannot be read.
@@ -243,20 +245,18 @@ static bool
 read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset,
             int *result)
 {
+  const bool is_alone = !belongs_to_stream (c, offset, count);
   struct disk *d = c->disk;
 
-  if (!d->direct_is_exact || count > MOST_DIRECT ||
+  if (!is_alone || !d->direct_is_exact || count > MOST_DIRECT ||
       options.fadvise == POSIX_FADV_SEQUENTIAL ||
-      belongs_to_stream (c, offset, count) ||
       !direct_ready (&d->direct, c->file.fd, c->file.writable) ||
       evictor_may_have (d->evictor, offset, count))
     return false;
   *result = read_all (c, buf, count, offset, true);
   if (*result == -1)
     return is_final (c, count, offset);
-  evictor_bypassed (d->evictor, offset, count,
-                    atomic_fetch_add (&d->direct_reads, 1) % READS_PER_COUNT ==
-                      0);
+  evictor_bypassed (d->evictor, offset, count);
   return true;
 }
 
@@ -293,8 +293,11 @@ connection_read (void *handle, void *buf, uint32_t count, uint64_t offset,
   if (ev) {
     const uint64_t now = nanoseconds_now () / 1000000000;
 
-    if (atomic_exchange (&c->read_at, now) != now)
-      evictor_count_reader (ev, now);
+    if (atomic_load_explicit (&c->read_at, memory_order_relaxed) != now &&
+        atomic_exchange (&c->read_at, now) != now) {
+      atomic_store (&c->nr_continued, 0);
+      evictor_count_reader (ev, now, false);
+    }
     evictor_reading (ev, all);
   }
 

@@ -179,7 +179,6 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
              uint64_t count)
 {
   struct disk *d = c->disk;
-  const errors_mark begun = errors_now (&d->errors);
   size_t i;
 
   for (i = 0; i < NR_METHODS; i++) {
@@ -189,20 +188,16 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
     if (!may_use (d, i, rq))
       continue;
     err = run (&methods[i], c, offset, count);
-    /* The file system may report an earlier failure of writeback, once. */
-    if (is_of_disk (err, rq) && errors_now (&d->errors))
-      err = run (&methods[i], c, offset, count);
     log_method (c, name, offset, count, err);
     if (err == 0 && rq->purpose != TRIM && !no_old_pages (c, offset, count))
       return NOT_DONE;
-    if (err == 0) {
-      if (d->evictor)
-        evictor_is_on_disk (d->evictor, offset, count, begun);
+    if (err == 0)
       return DONE;
-    }
     if (err == EOPNOTSUPP || err == ENOTTY || err == ENOSYS)
       atomic_fetch_or (&d->unsupported_methods, 1u << i);
     if (is_of_disk (err, rq)) {
+      if (d->pages.by_range) /* it may be an error of writeback, too */
+        connection_look (c);
       errno = err;
       connection_error (c, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
                         name, count, offset);
@@ -215,6 +210,9 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
 /* Zero or trim whole pages without writing.  NOT_DONE: no method works here, or
  * it might drop the only copy of data.  FAILED: with nbdkit_error called and
  * errno set.
+ *
+ * Pages beside the range that are newer than the disk, and may share a folio
+ * with it, are written back first.
  *
  * On a block device a method drops the pages of the range before the device
  * refuses it (blkdev_fallocate calls truncate_bdev_range first, Linux 6.18), as
@@ -229,17 +227,14 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
   const bool drops_first = d->id.is_block || d->id.magic == CIFS_SUPER_MAGIC ||
                            d->id.magic == SMB2_SUPER_MAGIC;
   bool may_lose = rq->fast && drops_first;
-  struct evictor_change z = { .offset = offset, .length = count };
-  enum result r = NOT_DONE;
+  uint64_t start = offset, length = count;
 
-  if (d->evictor && evictor_zero_begins (d->evictor, &z, offset, count))
+  if (d->evictor && evictor_has_newer_beside (d->evictor, &start, &length))
     may_lose |= may_have_folio (d, offset) ||
                 may_have_folio (d, offset + count);
-  if (!may_lose || connection_is_written (c, z.offset, z.length))
-    r = try_methods (c, rq, offset, count);
-  if (d->evictor)
-    evictor_zero_ends (d->evictor, &z);
-  return r;
+  if (may_lose && !connection_is_written (c, start, length))
+    return NOT_DONE;
+  return try_methods (c, rq, offset, count);
 }
 
 /* ---- a request ---- */
@@ -267,24 +262,18 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   return 0;
 }
 
-/* Zero a part of a page.  A hole needs nothing, unless it must get blocks.  A
- * trim is a hint: the part may stay as it is if it cannot be written, for want
- * of room (copy on write) or on a file system that has become read-only.
- */
+/* Zero a part of a page.  A hole needs nothing, unless it must get blocks. */
 static int
 zero_part (struct connection *c, const struct request *rq, uint64_t offset,
            uint64_t count)
 {
   if (count > 0 && rq->purpose != ZERO && connection_is_hole (c, offset, count))
     return 0;
-  if (write_zeroes (c, offset, count) == 0)
-    return 0;
-  return rq->purpose == TRIM && errno != EIO ? 0 : -1;
+  return write_zeroes (c, offset, count);
 }
 
-/* Whole pages are changed by a method, and the rest is written.  The kernel may
- * take the end of a range for zeroes because it is a hole on the disk, although
- * the page cache has data whose writeback failed (btrfs, Linux 6.18).
+/* Whole pages are changed by a method.  The rest is written, unless this is a
+ * trim, which is a hint and leaves its edges alone.
  */
 static int
 carry_out (struct connection *c, const struct request *rq)
@@ -299,10 +288,7 @@ carry_out (struct connection *c, const struct request *rq)
     r = use_methods (c, rq, from, to - from);
   if (r == FAILED)
     return -1;
-  /* A hint: it may have no effect, and has none on partial pages of a block
-   * device.
-   */
-  if (rq->purpose == TRIM && (r == NOT_DONE || c->disk->id.is_block))
+  if (rq->purpose == TRIM)
     return 0;
   if (r == NOT_DONE && rq->fast) {
     errno = EOPNOTSUPP;
@@ -323,11 +309,13 @@ change (struct connection *c, uint32_t count, uint64_t offset, uint32_t flags,
 {
   const struct request rq = { offset, count, purpose,
                               .fast = flags & NBDKIT_FLAG_FAST_ZERO };
-  const errors_mark begun = errors_change_begins (&c->disk->errors);
-  const int r = carry_out (c, &rq);
+  int r = connection_change_begins (c);
 
-  atomic_fetch_add (&c->disk->zeroed, 1);
-  return connection_change_ends (c, begun, count, offset, flags, r);
+  if (r == 0) {
+    r = carry_out (c, &rq);
+    atomic_fetch_add (&c->disk->zeroed, 1);
+  }
+  return connection_change_ends (c, flags, r);
 }
 
 int

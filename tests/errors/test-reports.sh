@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A writeback error is reported to every client that comes before the report.  These are
-# a client that returns after the last one left, each connection that opens
-# before the report, and another program's fsync after the server has ended.  A
-# read-only server uses no report up.
+# A writeback error fails every change and every flush of every client, until the
+# last client has left.  If no request has failed for it by then, the next client
+# gets it, once: the server remembers 64 such files, without an open descriptor.
+# A read-only server uses no report up.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -31,11 +31,49 @@ write_back ()
   sync -f "$mnt/disk" 2>/dev/null || :
 }
 
-# last_leaves: disconnect a, and give the server time to close the disk.
-last_leaves ()
+is_closed ()
 {
-  ask a close
-  sleep 0.5
+  [ -z "$(find "/proc/$server/fd" -lname "$mnt/*")" ]
+}
+
+# leaves NAME...: disconnect these, who are the last ones, and wait until the server
+# has closed the file.
+leaves ()
+{
+  local name
+
+  for name; do ask "$name" close; done
+  eventually 5 is_closed || fail "$which: the file stays open"
+}
+
+# told NAME...: each has its own request fail, and all later ones.
+told ()
+{
+  local name request
+
+  for name; do
+    for request in 'write 8M 4K' flush 'zero 8M 64K' 'trim 8M 64K' \
+      'write 8M 4K fua' flush; do
+      # shellcheck disable=SC2086
+      fails $name $request
+    done
+  done
+}
+
+# starts_anew NAME: a new client's requests succeed.
+starts_anew ()
+{
+  ask "$1" open, "$1" write 8M 4K, "$1" flush, "$1" zero 8M 64K
+  ask "$1" write 9M 4K fua, "$1" flush
+}
+
+# lines NUMBER TEXT: the log has as many lines with it.
+lines ()
+{
+  local number
+
+  number=$(grep -c "$2" "$tmp/log" || :)
+  [ "$number" = "$1" ] || fail "$which: \"$2\": logged $number times, not $1"
 }
 
 # written_twice: a client has written and flushed, and has written again, which
@@ -46,56 +84,88 @@ written_twice ()
   serve
   ask a open, a write 0 4M, a flush
   disk_says d
-  ask a write 0 4M
+  ask a write 0 128K # in one piece, so that it cannot fail itself
 }
 
-# The client that returns has its error once, and so has the log, also if others
-# look before.  Later clients have none.
+# The client that wrote gets it, and others beside it, whenever they come.
+while_connected ()
+{
+  written_twice
+  ask b open
+  write_back
+  disk_says -
+  fails a flush
+  told b a
+  ask c open
+  told c
+  ask a close, b close
+  told c
+  ask a open
+  told a
+  ask a read 0 4M, c read 32M 4M
+  leaves a c
+  starts_anew a
+  stop_nbdkit
+  lines 1 'writing back data'
+  lines 0 'none has got'
+}
+
+# The client that returns has its error, and so has the log, also if others look
+# before.  $first is its first request.
 comes_back ()
 {
   local i expected=1
 
   written_twice
   write_back
-  last_leaves
+  leaves a
   disk_says -
-  for i in {1..5}; do
+  for i in {1..3}; do
     limited nbdinfo --size "$uri" >/dev/null
-    sleep 0.5
+    sleep 0.3
   done
   [ "$which" != default ] || expected=0 # the server has not seen it
-  i=$(grep -c 'disconnected without flushing' "$tmp/log" || :)
-  [ "$i" = $expected ] || fail "$which: logged $i times"
-  ask b open
-  fails b flush
-  ask b flush, c open, c flush
+  lines $expected 'none has got the writeback error'
+  lines $expected 'writing back data'
+  ask b open, b read 0 4M
+  # shellcheck disable=SC2086
+  fails b $first
+  told b
+  ask c open
+  told c
+  leaves b c
+  starts_anew d
   stop_nbdkit
+  lines $expected 'none has got the writeback error'
 }
 
-# The error happens while no client is connected.  Two connections open before
-# anybody has it, and both have it.
+comes_back_and_flushes ()
+{
+  first=flush
+  comes_back
+}
+
+comes_back_and_writes ()
+{
+  first='write 16M 4K'
+  # The server has not seen it.
+  [ "$which" != default ] || first+=' fua'
+  comes_back
+}
+
+# The error happens while no client is connected.
 second_connection ()
 {
   written_twice
-  last_leaves
+  leaves a
   write_back
   disk_says -
   ask b open, c open
   fails c flush
-  fails b flush
-  ask c flush, b flush
+  told b c
+  leaves b c
+  starts_anew b
   stop_nbdkit
-}
-
-# No client has the error.
-after_server ()
-{
-  written_twice
-  write_back
-  stop_nbdkit
-  disk_says -
-  ! sync "$mnt/disk" 2>/dev/null ||
-    fail "$which: fsync after the server has ended reports no error"
 }
 
 # The server's own writeback fails, when the client has left.
@@ -105,11 +175,32 @@ after_eviction ()
   serve
   ask a open
   disk_says d
-  ask a write 0 4M
-  stop_nbdkit
+  ask a write 0 128K # in one piece, so that it cannot fail itself
+  leaves a
   disk_says -
-  ! sync "$mnt/disk" 2>/dev/null ||
-    fail "$which: fsync after eviction failed reports no error"
+  lines 1 'none has got the writeback error'
+  ask b open
+  told b
+  leaves b
+  starts_anew b
+  stop_nbdkit
+}
+
+# A write that comes first and needs no page of those that failed.
+zero_first ()
+{
+  fresh_file
+  serve
+  ask a open
+  disk_says d
+  ask a write 0 128K # in one piece, so that it cannot fail itself
+  leaves a
+  disk_says -
+  ask b open
+  fails b zero 32M 1M
+  leaves b
+  starts_anew b
+  stop_nbdkit
 }
 
 # The error is another program's, and the server only reads.
@@ -124,19 +215,53 @@ read_only ()
   disk_says -
   serve -r
   ask a open, a read 0 8M
-  last_leaves
+  leaves a
   ask a open, a read 4M 8M
   stop_nbdkit
   ! sync "$mnt/disk" 2>/dev/null ||
     fail "$which: a read-only server has used up the report to fsync"
 }
 
+# The server remembers 64 of 66 files.
+many_files ()
+{
+  local i remembered=0
+
+  mkdir "$mnt/dir"
+  for i in {1..66}; do fallocate -l 1M "$mnt/dir/$i"; done
+  write_back
+  start_nbdkit file "dir=$mnt/dir" "cache=$which"
+  client_start --names "$tmp/sock"
+  disk_says d
+  for i in {1..66}; do
+    ask "$i" open, "$i" write 0 64K, "$i" close
+  done
+  eventually 10 is_closed || fail "$which: files stay open"
+  disk_says -
+  lines 64 'none has got the writeback error.*fails for it'
+  lines 2 'none has got the writeback error.*may succeed'
+  for i in {1..66}; do
+    ask "$i" open
+    ask_any "$i" write 64K 4K
+    [[ $answer = ok* ]] || remembered=$((remembered + 1))
+  done
+  [ $remembered = 64 ] || fail "$which: $remembered clients had an error"
+  for i in {1..66}; do ask "$i" close; done
+  eventually 10 is_closed || fail "$which: files stay open"
+  for i in {1..66}; do ask "$i" open, "$i" write 64K 4K fua; done
+  stop_nbdkit
+  rm -r "$mnt/dir"
+}
+
 disk_up 256M
 make_fs ext4 -O ^has_journal
 for which in default none preserve; do
-  for t in comes_back second_connection after_server after_eviction read_only; do
-    # The kernel has not written back by then.
-    [ "$which-$t" != default-after_eviction ] || continue
+  for t in while_connected comes_back_and_flushes comes_back_and_writes \
+    second_connection after_eviction zero_first many_files read_only; do
+    # With cache=default the kernel has not written back by then.
+    case $which-$t in
+      default-after_eviction | default-zero_first | default-many_files) continue ;;
+    esac
     say "$which: $t"
     "$t"
   done

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# After the last client has left without a flush, the file system of its file can
-# be unmounted while the data is written, and then has it.  A server that ends, a
-# disk that refuses the data, and a new name of the file lose nothing silently.
+# After the last client has left without a flush, the server holds the file until
+# the data is on the disk, and no longer: then its file system can be unmounted, and
+# has the data.  A server that ends, a disk that refuses the data, a new name, new
+# permissions and the removal of the file lose nothing silently, and the log has
+# nothing that did not happen.
 #
 # The disk is an ext4 on a loop device on FUSE, whose server answers no write
 # until the test lets it.
@@ -44,7 +46,7 @@ mount_disk ()
 
 has_the_data ()
 {
-  cmp -n 128K "$tmp/src" "$image" >&2 || fails "the data is not there: $*"
+  cmp -n 128K "$tmp/src" "$1" >&2 || fails "the data is not there: $2"
 }
 
 unmount_disk ()
@@ -64,49 +66,30 @@ leave ()
 is_closed ()
 {
   alive "$server" || fails 'the server has ended'
-  [ -z "$(find "/proc/$server/fd" -lname "$image" 2>/dev/null)" ]
-}
-
-# parked: the server has closed the file.
-parked ()
-{
-  eventually 1 is_closed || fails 'the server has the file open'
-}
-
-# While the data is written, umount(2) has detached the file system, and waits.
-is_detached ()
-{
-  ! mountpoint -q "$tmp/mounted" || { gone "$umount" && start_umount; }
-}
-
-start_umount ()
-{
-  umount "$tmp/mounted" 2>/dev/null &
-  umount=$!
-  return 1
+  [ -z "$(find "/proc/$server/fd" -lname "$tmp/mounted/*" 2>/dev/null)" ]
 }
 
 case_unmounted ()
 {
-  local umount
-
   mount_disk
   start_nbdkit file "dir=$tmp/mounted" cache=none
   uri="nbd+unix:///image?socket=$tmp/sock"
   leave
-  start_umount || :
-  eventually 1 is_detached || fails 'umount: busy while the data is written'
+  sleep 0.3
+  ! umount "$tmp/mounted" 2>/dev/null ||
+    fails 'umount: not busy while the data is written'
   touch "$tmp/gate"
-  wait "$umount" || fail "umount: status $?"
-  eventually 5 grep -q 'unmounted or renamed' "$tmp/log" ||
-    fail 'the log does not say that'
+  eventually 1 umount "$tmp/mounted" 2>/dev/null || fail 'umount: still busy'
   mount -o loop "$tmp/disk" "$tmp/mounted" || fail 'the second mount'
-  has_the_data 'after umount'
+  has_the_data "$image" 'after umount'
   drop "$image"
   # The server works with it again.
   limited nbdcopy --flush "$tmp/src" "$uri" || fail 'a copy after that failed'
-  empty_soon "$image" 'after that'
+  # After a flush nothing is left to be written.
+  eventually 1 umount "$tmp/mounted" 2>/dev/null || fail 'umount after a flush'
+  mount -o loop "$tmp/disk" "$tmp/mounted" || fail 'the third mount'
   stop_nbdkit
+  [ ! -s "$tmp/log" ] || fail "unmounted: $(<"$tmp/log")"
   unmount_disk
 }
 
@@ -115,102 +98,99 @@ case_terminated ()
   mount_disk
   start_nbdkit file "$image" cache=none
   leave
-  parked
   kill "$server"
   sleep 0.1
   alive "$server" || fails 'the server has ended before the data was written'
   touch "$tmp/gate"
   has_ended
   empty_now "$image" 'after the server has ended'
-  has_the_data 'after the server has ended'
+  has_the_data "$image" 'after the server has ended'
   unmount_disk
 }
 
-leases ()
-{
-  "$srcdir/lib/holder.py" F_WRLCK "$image" >"$tmp/held" 2>/dev/null &
-  holder=$!
-  pids+=("$holder")
-  eventually 1 test -s "$tmp/held"
-}
-
-# attempts: of the server to open a file that is leased.
-attempts ()
-{
-  grep -c 'opening for writing: Resource temporarily unavailable' "$tmp/log" ||
-    :
-}
-
-# Another process has a lease of the parked file, and keeps it.  Each attempt to
-# open it takes half a second.
-case_leased ()
-{
-  local holder before
-
-  mount_disk
-  start_nbdkit -v file "$image" cache=none
-  leave
-  parked
-  eventually 5 leases || fails 'no lease'
-  before=$(attempts)
-  send TERM "$server"
-  eventually 5 gone "$job" ||
-    fails 'the server waits for the lease after SIGTERM'
-  touch "$tmp/gate"
-  [ "$(attempts)" -le $((before + 2)) ] ||
-    fail "$(($(attempts) - before)) attempts to open it after SIGTERM"
-  has_ended
-  send TERM "$holder"
-  eventually 5 gone "$holder" || fail 'the holder does not end'
-  unmount_disk
-}
-
-# Nobody has seen the error of a page that was written while the disk was parked.
+# No client has seen the error of a page that was written after the last one left.
 case_refused ()
 {
   mount_disk
   start_nbdkit file "$image" cache=none
   leave
-  parked
   touch "$tmp/refuse" "$tmp/gate"
-  eventually 5 grep -q 'an earlier write had failed' "$tmp/log" ||
+  eventually 5 grep -q 'none has got the writeback error' "$tmp/log" ||
     fail 'the log does not have the error'
+  eventually 1 is_closed || fail 'the file stays open after an error'
   client_start "$uri"
   ask_error EIO flush
   rm "$tmp/refuse"
+  latched EIO 1M 'after that'
   client_stop
+  works_again 1M 'after that'
   stop_nbdkit
   unmount_disk
 }
 
-# renamed EXPORT ARGUMENT: of a server of the image.
-renamed ()
+# after COMMAND...: which changes the name or the permissions of the file, which is
+# then $image.new, while the data is written.
+after ()
 {
-  mount_disk
-  start_nbdkit file "$2" cache=none 7<"$tmp/mounted"
-  uri=${uri/\?/$1?}
   leave
-  parked
-  mv "$image" "$image.new"
-  sleep 0.3 # it is opened again, and parked
+  "$@" || fails "$*"
+  sleep 0.3
   touch "$tmp/gate"
-  empty_soon "$image.new" "$2: renamed after the last client has left"
-  cmp -n 128K "$tmp/src" "$image.new" || fail "$2: the data was lost"
-  [ ! -s "$tmp/log" ] || fail "$2: renamed: $(<"$tmp/log")"
+  empty_soon "$image.new" "$1: after the last client has left"
+  has_the_data "$image.new" "$1"
+  eventually 1 is_closed || fail "$1: the file stays open"
+  [ ! -s "$tmp/log" ] || fail "$1: $(<"$tmp/log")"
   stop_nbdkit
   unmount_disk
 }
 
 case_renamed ()
 {
-  renamed '' "$image"
+  mount_disk
+  start_nbdkit file "$image" cache=none
+  after mv "$image" "$image.new"
 }
 
 case_renamed_in_directory ()
 {
-  renamed image dirfd=7
+  mount_disk
+  start_nbdkit file dirfd=7 cache=none 7<"$tmp/mounted"
+  uri=${uri/\?/image?}
+  after mv "$image" "$image.new"
 }
 
-[ $# -gt 0 ] ||
-  set -- unmounted terminated leased refused renamed renamed_in_directory
+# The server could not open it again.
+case_forbidden ()
+{
+  mount_disk
+  mv "$image" "$image.new"
+  chown nobody "$image.new"
+  chmod 600 "$image.new"
+  chmod 777 "$tmp"
+  chmod 755 "$tmp/mounted"
+  start_nbdkit -u nobody -g nogroup file "$image.new" cache=none
+  after chown root "$image.new"
+}
+
+# An upload: the image is removed as soon as it has been sent elsewhere.
+case_deleted ()
+{
+  mount_disk
+  ln "$image" "$image.new"
+  start_nbdkit file "$image" cache=none
+  after rm "$image"
+  mount_disk
+  start_nbdkit file "$image" cache=none
+  leave
+  rm "$image"
+  sleep 0.3
+  touch "$tmp/gate"
+  eventually 1 is_closed || fail 'deleted: the file stays open'
+  stop_nbdkit
+  [ ! -s "$tmp/log" ] || fail "deleted: $(<"$tmp/log")"
+  unmount_disk
+}
+
+[ $# -gt 0 ] || set -- unmounted terminated refused renamed \
+  renamed_in_directory forbidden deleted
 for name; do "case_$name"; done

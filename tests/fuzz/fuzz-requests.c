@@ -2,8 +2,9 @@
  * system calls fail.  Each step of a history is eight bytes of the input.
  *
  * What is read must be what was written; a range that is not known to be zero
- * must not be called a hole; a writeback error must fail the next flush of
- * every connection that is open; nothing may crash, leak or hang.
+ * must not be called a hole; after a writeback error no flush may succeed, and
+ * after a flush has failed for it no change either, until the last connection
+ * to the disk has ended; nothing may crash, leak or hang.
  *
  * nbdkit and libnbd are fuzzed with AFL++ by what comes from the network.  Of
  * that, nbdkit passes on valid requests only, so this target begins with those,
@@ -28,8 +29,9 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "../../plugins/file/disk.h"
+#include "../../plugins/file/connection.h"
 #include "../../plugins/file/options.h"
+#include "../../plugins/file/eviction/pagecache.h"
 #include "faults.h"
 #include "stubs.h"
 
@@ -49,10 +51,16 @@ static unsigned char model[DISK_SIZE];
 static bool known[DISK_SIZE]; /* not where a request failed */
 static unsigned char buf[MAX_REQUEST];
 
-static struct {
+/* The connections, and what each knows of its disk.  Without a file handle each
+ * connection has a disk of its own.
+ */
+static struct client {
   void *handle;
-  bool owed; /* a writeback error, by its next flush */
-} connections[CONNECTIONS];
+  bool writable;
+  bool changed;  /* a request has changed the disk */
+  bool lost;     /* a writeback has failed after that */
+  int closed_by; /* errno value with which all must fail; 0 = none */
+} clients[CONNECTIONS];
 
 struct step {
   uint8_t what, connection, flags, content;
@@ -158,29 +166,72 @@ block_status (void *h, uint32_t count, uint64_t offset, bool one)
     broken ("no extents, and no error");
 }
 
-static void
-flush (int c)
-{
-  int r = plugin->flush (connections[c].handle, 0);
+/* ---- the latch ---- */
 
-  if (r == 0 && connections[c].owed)
-    broken ("a flush succeeded that should have reported an error");
-  connections[c].owed = false;
+static bool
+share_disk (const struct client *a, const struct client *b)
+{
+  const struct connection *x = a->handle, *y = b->handle;
+
+  return x && y && x->disk == y->disk;
+}
+
+/* What one client knows, all of its disk know. */
+static void
+spread (const struct client *c)
+{
+  struct client *o;
+
+  for (o = clients; o < clients + CONNECTIONS; o++)
+    if (share_disk (c, o)) {
+      o->changed = c->changed;
+      o->lost = c->lost;
+      o->closed_by = c->closed_by;
+    }
+}
+
+/* A request that changes the disk or makes it durable has returned "r". */
+static void
+check_latch (struct client *c, int r, int err, bool durable)
+{
+  if (r == 0 && c->closed_by)
+    broken ("a request succeeded after a writeback error");
+  if (r == 0 && durable && c->lost)
+    broken ("a flush succeeded over lost data");
+  if (r == -1 && c->closed_by && err != c->closed_by)
+    broken ("not the errno of the first error");
+}
+
+/* A flush fails for a writeback error, unless the file system refuses it. */
+static void
+flush (struct client *c)
+{
+  const int r = plugin->flush (c->handle, 0), err = errno;
+
+  check_latch (c, r, err, true);
+  if (r == -1 && !pagecache_is_refusal (err)) {
+    c->closed_by = err;
+    spread (c);
+  }
 }
 
 static void
-open_or_close (int c, bool readonly)
+open_or_close (struct client *c, bool readonly)
 {
-  if (connections[c].handle) {
-    plugin->close (connections[c].handle);
-    connections[c].handle = NULL;
+  const struct client *o;
+
+  if (c->handle) {
+    plugin->close (c->handle);
+    *c = (struct client){ 0 };
+    return;
   }
-  else {
-    connections[c].handle = plugin->open (readonly);
-    connections[c].owed = false;
-    if (connections[c].handle)
-      plugin->can_write (connections[c].handle);
-  }
+  c->handle = plugin->open (readonly);
+  c->writable = c->handle && plugin->can_write (c->handle) == 1;
+  for (o = clients; o < clients + CONNECTIONS; o++)
+    if (o != c && share_disk (c, o)) {
+      spread (o);
+      break;
+    }
 }
 
 static void
@@ -198,60 +249,82 @@ arm (const struct step *s)
   faults_arm (call, err, s->length % 32, s->content & 1);
 }
 
+/* Some of what was written is lost. */
 static void
 fail_writeback (int err)
 {
-  int c;
+  struct client *c;
 
   faults_writeback (err);
-  for (c = 0; c < CONNECTIONS; c++)
-    connections[c].owed = connections[c].handle != NULL;
+  for (c = clients; c < clients + CONNECTIONS; c++)
+    c->lost |= c->changed;
+}
+
+/* Returns the result of a request that changes the disk. */
+static int
+change (struct client *c, const struct step *s, uint32_t count, uint64_t offset)
+{
+  const uint32_t fua = s->flags & 1 ? NBDKIT_FLAG_FUA : 0;
+  int r, err;
+
+  c->changed = true;
+  spread (c);
+  if (s->what % 8 == 1)
+    r = plugin->trim (c->handle, count, offset, fua);
+  else if (s->what % 8 == 2)
+    r = plugin->zero (c->handle, count, offset,
+                      fua | (s->flags & 2 ? NBDKIT_FLAG_MAY_TRIM : 0) |
+                        (s->flags & 4 ? NBDKIT_FLAG_FAST_ZERO : 0));
+  else {
+    memset (buf, s->content, count);
+    r = plugin->pwrite (c->handle, buf, count, offset, fua);
+  }
+  err = errno;
+  check_latch (c, r, err, fua);
+  return r;
 }
 
 static void
-request (int c, const struct step *s)
+request (struct client *c, const struct step *s)
 {
-  void *h = connections[c].handle;
-  const uint32_t fua = s->flags & 1 ? NBDKIT_FLAG_FUA : 0;
   uint64_t offset;
   uint32_t count;
-  int r;
 
   range_of (s, &count, &offset);
   switch (s->what % 8) {
   case 0:
-    read_back (h, count, offset);
-    break;
-  case 1: /* which may do nothing */
-    plugin->trim (h, count, offset, fua);
-    changed (-1, 0, count, offset);
-    break;
-  case 2:
-    r = plugin->zero (h, count, offset,
-                      fua | (s->flags & 2 ? NBDKIT_FLAG_MAY_TRIM : 0) |
-                        (s->flags & 4 ? NBDKIT_FLAG_FAST_ZERO : 0));
-    changed (r, 0, count, offset);
+    read_back (c->handle, count, offset);
     break;
   case 3:
-    block_status (h, count, offset, s->flags & 1);
+    block_status (c->handle, count, offset, s->flags & 1);
     break;
   case 4:
-    plugin->cache (h, count, offset, 0);
+    plugin->cache (c->handle, count, offset, 0);
     break;
   case 5:
-    flush (c);
+    if (c->writable)
+      flush (c);
+    break;
+  case 1: /* which may do nothing */
+    if (c->writable) {
+      change (c, s, count, offset);
+      changed (-1, 0, count, offset);
+    }
+    break;
+  case 2:
+    if (c->writable)
+      changed (change (c, s, count, offset), 0, count, offset);
     break;
   default:
-    memset (buf, s->content, count);
-    r = plugin->pwrite (h, buf, count, offset, fua);
-    changed (r, s->content, count, offset);
+    if (c->writable)
+      changed (change (c, s, count, offset), s->content, count, offset);
   }
 }
 
 static void
 take_step (const struct step *s)
 {
-  const int c = s->connection % CONNECTIONS;
+  struct client *c = &clients[s->connection % CONNECTIONS];
 
   switch (s->what >> 5) {
   case 0:
@@ -265,9 +338,9 @@ take_step (const struct step *s)
       fail_writeback (s->error & 2 ? EIO : ENOSPC);
     break;
   default:
-    if (connections[c].handle == NULL)
+    if (c->handle == NULL)
       open_or_close (c, false);
-    if (connections[c].handle)
+    if (c->handle)
       request (c, s);
   }
 }
@@ -304,12 +377,12 @@ begin (uint8_t kind)
 static void
 finish (void)
 {
+  struct client *c;
   size_t i, n;
-  int c;
 
   faults_arm (CALL_NONE, 0, 0, false);
-  for (c = 0; c < CONNECTIONS; c++) {
-    if (connections[c].handle)
+  for (c = clients; c < clients + CONNECTIONS; c++) {
+    if (c->handle)
       open_or_close (c, false);
   }
   disk_free_all ();

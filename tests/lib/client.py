@@ -19,8 +19,8 @@ one line of answer on stdout, "ok ..." or "error ERRNO message".
   save FILE                         write the model there
 
 Numbers may end in K or M.  The model is what the export should hold.  It
-starts as zeroes.  With --names there is none, and no trim, and two more requests
-are "open" and "close".
+starts as zeroes.  With --names there is none, and two more requests are "open"
+and "close".
 
 Copyright (C) 2026 The nbdkit-windowed-file authors
 SPDX-License-Identifier: BSD-3-Clause

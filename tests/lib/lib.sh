@@ -471,6 +471,43 @@ ask_for ()
   read -r -t "$1" answer <&"$client_out"
 }
 
+# another_client REQUEST...: print the answers that another client gets.
+another_client ()
+{
+  printf '%s\n' "$@" | limited "$srcdir/lib/client.py" "$uri"
+}
+
+# latched ERRNO OFFSET WHEN: each change and each flush fails with that errno, for
+# this client and for another one.  Nothing at OFFSET may be known to the client's
+# model.
+latched ()
+{
+  local request
+
+  for request in flush "write $2 4K" "write $2 512 fua" "zero $2 4K" \
+    "zero $2 4K nohole" "zero $2 4K fast" "trim $2 4K" "trim $2 4K fua" flush; do
+    ask_any "$request"
+    [[ $answer = "error $1 "* ]] || fail "$3: $request: $answer"
+    answer=$(another_client "$request")
+    [[ $answer = "error $1 "* ]] || fail "$3: $request of another one: $answer"
+  done
+}
+
+# works_again OFFSET WHEN: all clients of a disk whose latch has closed have left,
+# and soon another one can write there.  One that comes before the disk is empty
+# counts as one of them.
+works_again ()
+{
+  eventually 5 writes_again "$1" || fail "$2: a new client: $answer"
+}
+
+writes_again ()
+{
+  sleep 0.3
+  answer=$(another_client "write $1 4K" "read $1 4K" flush)
+  [ "$answer" = $'ok\nok\nok' ]
+}
+
 client_stop ()
 {
   local status=0

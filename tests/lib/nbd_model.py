@@ -117,7 +117,10 @@ class Export:
 
     def trim(self, count, offset, flags=0):
         """Each byte is what it was or zero then, and does not change again."""
-        h, old = self.any(), self.bytes[offset:offset + count]
+        h = self.any()
+        if self.bytes is None:
+            return h.trim(count, self.start + offset, flags)
+        old = self.bytes[offset:offset + count]
         try:
             h.trim(count, self.start + offset, flags)
             got = h.pread(count, self.start + offset)
@@ -130,7 +133,7 @@ class Export:
                 self.changed(piece if not piece.strip(b"\0") else
                              bytes(b and w for b, w in zip(piece, was)),
                              offset + i)
-        self.compare(got, offset)
+        return self.compare(got, offset)
 
     def flush(self):
         self.any().flush()

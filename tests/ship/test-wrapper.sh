@@ -49,7 +49,7 @@ windowed ()
 windowed file
 windowed windowed-file
 windowed -r --filter=offset --filter cow -U "$tmp/none" file
-windowed --pidfile "$tmp/p" -fv -e export -t 4 -D file.evict=1 file
+windowed --pidfile "$tmp/p" -fv -e export -t 4 -D file.zero=1 file
 "$NBDKIT" --dump-plugin -- file | grep -qFx file_windowed=yes ||
   fail "not the plugin just built, after --"
 

@@ -69,12 +69,24 @@ promise_ticked (const struct lock *l, uint64_t since)
 {
 }
 
+bool
+promise_is_later (const struct page *page, uint64_t than)
+{
+  return false;
+}
+
 /* ---- conform.h ---- */
 
 int
 conform_open (void)
 {
   return file_open (&file[0]);
+}
+
+void
+conform_close (int fd)
+{
+  kernel_close (fd);
 }
 
 int
@@ -89,7 +101,7 @@ int
 conform_punch (int fd, uint64_t offset, uint64_t length)
 {
   uint32_t version;
-  const int err = file_punch (fd, offset, length, 1, &version);
+  const int err = file_punch (fd, offset, length, 1, 0, &version);
 
   is_zero[version] = true;
   return err;
@@ -123,6 +135,12 @@ conform_read_direct (int fd, uint64_t offset, uint64_t length,
   if (err == 0)
     zero_holes (length, versions);
   return err;
+}
+
+int
+conform_write_all (int fd)
+{
+  return file_write_all (fd);
 }
 
 /* As the kernel shows them, of the file below if there is an overlay. */

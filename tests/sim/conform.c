@@ -144,19 +144,15 @@ call (int fd, const struct conform *c)
     if (c->ranges)
       kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
     else
-      kernel_write_all (fd);
+      conform_write_all (fd);
     settle (fd, states);
     printf ("drop %u+%u = %d", page, (unsigned) (length / CONFORM_PAGE),
             kernel_drop (fd, offset, length));
     break;
   case 12:
-    if (c->populate)
-      printf ("make dirty %u+%u = %d", page, (unsigned) (length / CONFORM_PAGE),
-              kernel_make_dirty (fd, offset, length));
-    break;
   case 13:
     if (below (2) || !c->punch)
-      printf ("write all = %d", kernel_write_all (fd));
+      printf ("write all = %d", conform_write_all (fd));
     else
       printf ("punch %u+%u = %d", page, (unsigned) (length / CONFORM_PAGE),
               conform_punch (fd, offset, length));
@@ -185,7 +181,7 @@ conform_run (const struct conform *c)
   for (i = 0; i < CALLS; i++) {
     k = below (DESCRIPTORS);
     if (below (8) == 0) {
-      kernel_close (fd[k]);
+      conform_close (fd[k]);
       fd[k] = conform_open ();
       printf ("%u: opened again\n", k);
     }
@@ -204,5 +200,5 @@ conform_run (const struct conform *c)
   printf ("\n");
   kernel_drop (fd[0], 0, 0);
   for (k = 0; k < DESCRIPTORS; k++)
-    kernel_close (fd[k]);
+    conform_close (fd[k]);
 }

@@ -18,12 +18,11 @@
 #define CONFORM_ARGUMENTS(X)                                                   \
   X (seed)                                                                     \
   /* What the history has. */                                                  \
-  X (refuse)   /* writes that the disk refuses */                              \
-  X (punch)    /* holes */                                                     \
-  X (ranges)   /* sync_file_range acts on the pages of this file */            \
-  X (populate) /* MADV_POPULATE_WRITE */                                       \
-  X (late)     /* btrfs ends an ordered extent after its pages' writeback */   \
-  X (wait)     /* ms before the states are looked at, of a real kernel */      \
+  X (refuse) /* writes that the disk refuses */                                \
+  X (punch)  /* holes */                                                       \
+  X (ranges) /* sync_file_range acts on the pages of this file */              \
+  X (late)   /* btrfs ends an ordered extent after its pages' writeback */     \
+  X (wait)   /* ms before the states are looked at, of a real kernel */        \
   /* Of the model only, see world.h. */                                        \
   X (fs)                                                                       \
   X (folios)                                                                   \
@@ -40,8 +39,9 @@ struct conform {
 /* Read arguments, or end the program. */
 void conform_parse (struct conform *c, char *argv[]);
 
-/* A new description of the file. */
+/* A new description of the file; close it. */
 int conform_open (void);
+void conform_close (int fd);
 
 /* These return 0 or an errno value.  A read returns the version of each half of
  * a page.  A write, and a punch, has the next version, and a hole has 0.
@@ -52,6 +52,11 @@ int conform_read (int fd, uint64_t offset, uint64_t length,
                   uint32_t versions[]);
 int conform_read_direct (int fd, uint64_t offset, uint64_t length,
                          uint32_t versions[]);
+
+/* Write all dirty pages of the file and wait for them, by FIEMAP, which reports
+ * an error of the mapping's flag.  Returns 0 or an errno value.
+ */
+int conform_write_all (int fd);
 
 /* The state of each page: absent, clean, dirty or under writeback. */
 #define ABSENT '.'

@@ -163,6 +163,7 @@ device_flush (struct file *f)
   sleep_for (performance ? P.latency : random_below (400 * US));
   if (is_faulty () && one_in (P.flush_error_one_in)) {
     trace ("disk %u: a flush fails, and loses the cache", f->nr);
+    f->lost_data = true;
     for (p = 0; (p = bits_next (v, p, end)) < end; p++)
       if (one_in (2)) {
         page_lost (f, p, f->page[p].disk);

@@ -22,6 +22,7 @@ void sim_free (void *p);
 #undef atomic_store
 #undef atomic_exchange
 #undef atomic_fetch_add
+#undef atomic_compare_exchange_strong
 #define atomic_load(p)                                                         \
   (sim_yield (), atomic_load_explicit (p, memory_order_seq_cst))
 #define atomic_store(p, v)                                                     \
@@ -30,6 +31,10 @@ void sim_free (void *p);
   (sim_yield (), atomic_exchange_explicit (p, v, memory_order_seq_cst))
 #define atomic_fetch_add(p, v)                                                 \
   (sim_yield (), atomic_fetch_add_explicit (p, v, memory_order_seq_cst))
+
+#define atomic_compare_exchange_strong(p, old, v)                              \
+  (sim_yield (), atomic_compare_exchange_strong_explicit (                     \
+                   p, old, v, memory_order_seq_cst, memory_order_seq_cst))
 
 #define calloc(nr, size) sim_calloc (nr, size)
 #define malloc(size) sim_malloc (size)

@@ -76,11 +76,15 @@ make_parameters (struct parameters *p, uint64_t seed)
   p->no_memory_one_in = one_in (5) ? 100 : 0;
   p->no_thread_one_in = one_in (20) ? 10 : 0;
   p->no_file_one_in = one_in (10) ? 10 : 0;
+  p->inherited = one_in (10);
+  p->back_one_in = one_in (4) ? ONE_OF (2, 6, 20) : 0;
 
   p->fs = one_in (2) ? EXT4 : random_below (FILE_SYSTEMS);
   p->files = one_in (8) ? 1 + random_below (MOST_FILES) : 1;
   p->pages = ONE_OF (128, 512, 1024, 4096);
   p->folios = one_in (2);
+  p->tail = one_in (4);
+  p->small_blocks = one_in (4);
   p->punch_writes = one_in (2);
   p->split_fails_one_in = 4;
   p->no_counts = one_in (10) ? 1 + random_below (2) : 0;
@@ -99,8 +103,7 @@ make_parameters (struct parameters *p, uint64_t seed)
   if (!one_in (3))
     make_faults (p);
   make_others (p);
-  p->end = random_below (4);
-  p->renamed_one_in = one_in (10) ? 3 : 0;
+  p->end = random_below (5);
 }
 
 /* What clients like to do. */
@@ -112,7 +115,7 @@ struct habits {
 static struct op
 make_op (const struct parameters *p, const struct habits *h, unsigned worker)
 {
-  const uint32_t halves = 2 * p->pages;
+  const uint32_t halves = 2 * p->pages - p->tail;
   const uint32_t area = h->hot < p->pages ? h->hot : p->pages;
   const unsigned r = random_below (100);
   struct op o = { .worker = worker };
@@ -177,7 +180,9 @@ history_make (struct history *h, uint64_t seed)
 static const struct history *running;
 static struct connection connection[MOST_CONNECTIONS];
 static unsigned users[MOST_CONNECTIONS]; /* workers */
-static bool others_stop;
+static bool others_stop, returner_stops;
+static int returner_nr;
+char closing_step;
 
 static struct file *
 file_for (unsigned connection_nr)
@@ -337,6 +342,27 @@ other (void *arg)
   return NULL;
 }
 
+/* A client that is back at some steps of a close, for a moment. */
+static void *
+returner (void *arg)
+{
+  struct connection c = { 0 };
+  unsigned i;
+
+  for (i = 0; i < 6 && !returner_stops; i++) {
+    wait_event (&closing_step, NEVER, "a close");
+    if (returner_stops || !connection_open (&c, &file[random_below (P.files)]))
+      continue;
+    if (one_in (2))
+      connection_write (&c, random_below (P.pages - 16) * PAGE, 16 * PAGE,
+                        one_in (4));
+    if (one_in (4))
+      connection_flush (&c);
+    connection_close (&c);
+  }
+  return NULL;
+}
+
 /* ---- the end ---- */
 
 /* With preserve: another process has some of the file in memory. */
@@ -354,16 +380,6 @@ bring_pages_in (struct file *f)
   for (q = 0; (q = bits_next (&f->resident, q, P.pages)) < P.pages; q++)
     bit_set (&f->kept, q, true), bit_set (&f->spared, q, true);
   kernel_close (fd);
-}
-
-static void
-flush_all (void)
-{
-  unsigned i;
-
-  for (i = 0; i < P.connections; i++)
-    if (connection[i].disk)
-      connection_flush (&connection[i]);
 }
 
 static void
@@ -388,27 +404,84 @@ close_all (void)
       connection_close (&connection[i]);
 }
 
-/* A disk that is kept for an error fails the first flush of its next client,
- * and goes then.
+/* The first change or flush of the next client fails for an error that no
+ * request has failed for; and then the error is forgotten.
  */
 static void
-use_kept (void)
+use_lost (void)
 {
   struct connection c = { 0 };
   struct file *f;
+  int err;
 
   for (f = file; f < file + P.files; f++) {
-    if (f->disk == NULL)
+    if (!f->lost)
       continue;
     if (!connection_open (&c, f))
-      fault ("a client of a kept disk is refused");
-    if (connection_flush (&c) == 0)
-      fault ("the first flush of a kept disk succeeds");
+      fault ("a client of a disk with an error is refused");
+    err = one_in (2) ? connection_flush (&c)
+                     : connection_write (&c, 0, PAGE, one_in (2));
+    if (err == 0)
+      fault ("the first change or flush after a lost error succeeds");
     connection_close (&c);
     server_ends ();
-    if (f->disk)
-      fault ("a disk is kept for an error that was reported");
+    if (f->lost)
+      fault ("an error is kept that a client has got");
   }
+}
+
+static void
+flush_all (void)
+{
+  unsigned i;
+
+  for (i = 0; i < P.connections; i++)
+    if (connection[i].disk)
+      connection_flush (&connection[i]);
+}
+
+static void
+map_all (struct file *f, bool mapped)
+{
+  uint32_t p;
+
+  for (p = 0; p < P.pages; p++)
+    bit_set (&f->mapped, p, mapped);
+}
+
+/* Another process holds all pages for 7 to 9 s.  A request or a flush comes in
+ * the meantime, after which the pages are free, and after that they are gone as
+ * soon as if nobody had held them, unless nothing is swept then.  Returns the
+ * time to wait, or 0.
+ */
+static uint64_t
+hold_pages (void)
+{
+  struct connection *c = &connection[0];
+  const bool flush = one_in (2);
+
+  if (c->disk == NULL || P.preserve || P.no_counts == 2)
+    return 0;
+  connection_write (c, 0, 16 * PAGE, false);
+  map_all (c->file, true);
+  sleep_for (7 * SECOND + random_below (SECOND));
+  if (flush)
+    flush_all ();
+  else
+    connection_read (c, 0, PAGE);
+  sleep_for (flush ? 60 * MS : 1300 * MS);
+  map_all (c->file, false);
+  return flush ? 140 * MS : 700 * MS;
+}
+
+static void
+wait_for_disks (void)
+{
+  const struct file *f;
+
+  for (f = file; f < file + P.files; f++)
+    while (f->device.nr_in_flight > 0)
+      sleep_for (50 * MS);
 }
 
 /* Wait until 2 s after the last request, and after the disks have written what
@@ -431,6 +504,7 @@ wait_until_idle (void)
 static void
 end_history (void)
 {
+  uint64_t wait;
   unsigned i;
 
   if (P.end == 0) {
@@ -442,20 +516,26 @@ end_history (void)
     wait_until_idle ();
     check_idle ("2 s after the last request");
     sleep_for (6 * SECOND);
-    /* Without counts, giving up reads each page that the kernel has taken. */
-    for (i = 0; i < P.files && !(P.reclaim && P.no_counts == 2); i++)
+    for (i = 0; i < P.files; i++)
       if (file[i].disk)
         promise_rests (file[i].disk);
+  }
+  else if (P.end == 4 && (wait = hold_pages ()) > 0) {
+    sleep_for (wait);
+    wait_for_disks ();
+    check_idle ("after pages were held");
   }
   close_all ();
   for (i = P.end == 3 ? random_below (4) : 0; i > 0; i--) {
     sleep_for (random_below (one_in (4) ? 20 * MS : 500 * US));
     visit (&file[0]);
   }
+  server_rests ();
+  returner_stops = true;
+  wake_event (&closing_step);
+  join (returner_nr);
   server_ends ();
-  for (i = 0; i < P.files; i++)
-    promise_server_ended (&file[i]);
-  use_kept ();
+  use_lost ();
 }
 
 static void *
@@ -469,7 +549,7 @@ controller (void *arg)
   int workers[256], others[8];
   unsigned nr_workers = 0, nr_others = 0, i;
 
-  others_stop = false;
+  others_stop = returner_stops = false;
   memset (users, 0, sizeof users);
   memset (connection, 0, sizeof connection);
   for (i = 0; P.preserve && i < P.files; i++)
@@ -481,6 +561,7 @@ controller (void *arg)
     open_nr (i);
   for (i = 0; i < nr_workers; i++)
     users[i % P.connections]++;
+  returner_nr = spawn (returner, NULL, "client");
   for (i = 0; i < nr_workers; i++)
     workers[i] = spawn (worker, (void *) (uintptr_t) i, "client");
   for (i = 0; i < sizeof actors / sizeof actors[0]; i++)

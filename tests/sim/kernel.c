@@ -63,9 +63,11 @@ bits_count (const struct bits *b, uint32_t p, uint32_t end)
 static struct {
   struct file *file; /* NULL = not open */
   uint32_t since;    /* file.f_wb_err */
-  unsigned life;     /* of the file's disk; 0 = another process's */
-  bool given_up;
+  uint32_t *shared;  /* the description of a duplicate, or NULL */
 } descriptor[256];
+
+/* file.f_wb_err of the inherited description of each file. */
+static uint32_t inherited[MOST_FILES];
 
 #define FIRST_DESCRIPTOR 1000
 
@@ -95,17 +97,15 @@ static int
 check_and_advance (int fd)
 {
   struct file *f = file_of (fd);
-  uint32_t *since = &descriptor[fd - FIRST_DESCRIPTOR].since;
+  const unsigned i = fd - FIRST_DESCRIPTOR;
+  uint32_t *since = descriptor[i].shared ? descriptor[i].shared
+                                         : &descriptor[i].since;
   int err = 0;
 
   if (f->wb_err != *since) {
     f->wb_err |= SEEN;
     *since = f->wb_err;
     err = f->wb_err & ERRNO;
-    if (is_other_process ())
-      f->seen = ++event;
-    if (is_other_process () && f->parked)
-      f->told = event;
   }
   f->as_eio = false;
   return err;
@@ -129,37 +129,22 @@ file_open (struct file *f)
   unsigned i;
 
   for (i = 0; i < 256; i++)
-    if (descriptor[i].file == NULL && !descriptor[i].given_up) {
+    if (descriptor[i].file == NULL) {
       descriptor[i].file = f;
       descriptor[i].since = errseq_sample (f);
-      descriptor[i].life = is_other_process () ? 0 : f->life;
+      descriptor[i].shared = NULL;
       return FIRST_DESCRIPTOR + i;
     }
   fault ("too many descriptors");
 }
 
-void
-file_give_up (int fd)
+int
+file_dup (struct file *f)
 {
-  struct file *f = file_of (fd);
-  unsigned i;
+  const int fd = file_open (f);
 
-  f->parked = true;
-  kernel_close (fd);
-  for (i = 0; i < 256; i++)
-    if (!performance && descriptor[i].file == f &&
-        descriptor[i].life == f->life)
-      fault ("a parked disk has a descriptor open");
-  descriptor[fd - FIRST_DESCRIPTOR].given_up = true;
-}
-
-void
-file_take_back (int fd, struct file *f)
-{
-  descriptor[fd - FIRST_DESCRIPTOR].file = f;
-  descriptor[fd - FIRST_DESCRIPTOR].since = errseq_sample (f);
-  descriptor[fd - FIRST_DESCRIPTOR].given_up = false;
-  f->parked = false;
+  descriptor[fd - FIRST_DESCRIPTOR].shared = &inherited[f->nr];
+  return fd;
 }
 
 struct file *
@@ -178,19 +163,8 @@ check_no_descriptor (void)
   unsigned i;
 
   for (i = 0; i < 256; i++)
-    if (descriptor[i].file || descriptor[i].given_up)
+    if (descriptor[i].file)
       fault ("descriptor %u stays open", FIRST_DESCRIPTOR + i);
-}
-
-int
-reopen (int fd, int flags)
-{
-  sim_yield ();
-  if (!performance && !calm && one_in (P.no_file_one_in)) {
-    errno = EMFILE;
-    return -1;
-  }
-  return file_open (file_of (fd));
 }
 
 void
@@ -207,6 +181,7 @@ files_reset (void)
   unsigned i;
 
   memset (descriptor, 0, sizeof descriptor);
+  memset (inherited, 0, sizeof inherited);
   for (i = 0; i < MOST_FILES; i++) {
     struct file *f = &file[i];
     struct bits *const bits[] = { &f->resident, &f->dirty,  &f->writeback,
@@ -230,8 +205,8 @@ files_reset (void)
     f->disk = NULL;
     f->life = 0;
     f->changing = 0;
-    f->told = f->seen = 0;
-    f->parked = false;
+    f->lost = 0;
+    f->lost_data = false;
   }
 }
 
@@ -344,12 +319,15 @@ make_absent (struct file *f, uint32_t p, uint32_t end)
   }
 }
 
-/* folio_mark_dirty.  A page may be dirty while it is under writeback. */
+/* folio_mark_dirty, block_dirty_folio, of some halves of a page.  A page may be
+ * dirty while it is under writeback.
+ */
 static void
-make_dirty (struct file *f, uint32_t p)
+make_dirty (struct file *f, uint32_t p, unsigned halves)
 {
-  bit_set (&f->dirty, p, true);
+  f->page[p].dirty |= halves;
   bit_set (&f->failed, p, false);
+  bit_set (&f->dirty, p, true);
   bit_set (&f->changed, p, true);
   if (!is_other_process ())
     bit_set (&f->old, p, false);
@@ -398,20 +376,27 @@ ordered_extent (const struct file *f, uint32_t p, uint32_t *first,
     ++*end;
 }
 
-/* The disk has the data of a page, or has lost it. */
+/* The disk has the data of a page, or has lost it.  With blocks of half a page,
+ * only what was written since the last writeback.
+ */
 static void
 writeback_stored (struct file *f, uint32_t p, bool failed)
 {
   struct page *page = &f->page[p];
 
+  unsigned h;
+
   if (!failed) {
-    memcpy (page->disk, page->writing, sizeof page->disk);
+    for (h = 0; h < 2; h++)
+      if (page->writes >> h & 1)
+        page->disk[h] = page->writing[h];
     bit_set (&f->volatile_, p, true);
   }
-  else {
+  else
     page_lost (f, p, page->writing);
-    bit_set (&f->failed, p, bit (&f->resident, p) && !bit (&f->dirty, p));
-  }
+  bit_set (&f->failed, p,
+           bit (&f->resident, p) && !bit (&f->dirty, p) &&
+             memcmp (page->memory, page->disk, sizeof page->disk) != 0);
 }
 
 /* writepage_delalloc, find_lock_delalloc_range: when btrfs begins to write a
@@ -462,6 +447,7 @@ writeback_ends (struct file *f, uint32_t first, uint32_t nr, bool failed)
 {
   uint32_t p;
 
+  f->lost_data |= failed;
   if (failed)
     mapping_set_error (f, EIO);
   for (p = first; p < first + nr; p++) {
@@ -499,6 +485,8 @@ begin_writeback (struct file *f, uint32_t p)
   begin_ordered (f, p);
   bit_set (&f->dirty, p, false);
   bit_set (&f->writeback, p, true);
+  page->writes = P.small_blocks ? page->dirty : BOTH;
+  page->dirty = 0;
   memcpy (page->writing, page->memory, sizeof page->writing);
   if (++f->nr_writeback > f->most_writeback)
     f->most_writeback = f->nr_writeback;
@@ -511,6 +499,7 @@ static int
 no_blocks (struct file *f, uint32_t p)
 {
   trace ("no blocks for page %u", p);
+  f->lost_data = true;
   page_lost (f, p, f->page[p].memory);
   bit_set (&f->dirty, p, false);
   make_absent (f, p, p + 1);
@@ -569,8 +558,13 @@ start_writeback (struct file *f, uint32_t p, uint32_t end, bool all,
   to_folios (f, &p, &end);
   if (bits_next (&f->dirty, p, end) == end)
     return 0;
-  if (is_faulty () && one_in (P.start_again_one_in))
-    return one_in (3) ? EIO : one_in (2) ? ENOMEM : EAGAIN;
+  if (is_faulty () && one_in (P.start_again_one_in)) {
+    const int err = one_in (3) ? EIO : one_in (2) ? ENOMEM : EAGAIN;
+
+    /* Nothing is lost, and only a caller that did not wait can see that. */
+    f->lost_data |= all || err == EIO;
+    return err;
+  }
   while ((p = bits_next (&f->dirty, p, end)) < end) {
     folio_of (f, p, &a, &b);
     if (bits_next (&f->writeback, a, b) < b) {
@@ -656,7 +650,7 @@ int64_t
 kernel_size (int fd)
 {
   file_of (fd);
-  return P.pages * PAGE;
+  return P.pages * PAGE - (P.tail ? HALF : 0);
 }
 
 /* ksys_sync_file_range: each wait is a file_fdatawait_range, which reports
@@ -725,58 +719,15 @@ kernel_sync (int fd)
   return err ? err : late;
 }
 
-/* MADV_POPULATE_WRITE: do_page_mkwrite of each page, which makes its whole
- * folio dirty (block_page_mkwrite, iomap_page_mkwrite, block_dirty_folio).  A
- * page that is absent is read in alone, because of MADV_RANDOM
- * (do_sync_mmap_readahead).
- */
-bool
-kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
-{
-  struct file *f = file_of (fd);
-  uint32_t p, end, a, b;
-
-  take_time (1 * US);
-  if (offset + length > P.pages * PAGE)
-    return false;
-  pages_of (offset, length, &p, &end);
-  trace ("make pages [%u,%u) dirty", p, end);
-  for (; p < end; p++) {
-    if (!bit (&f->resident, p)) {
-      read_in (f, p, p + 1);
-      if (!bit (&f->resident, p)) /* the fault holds it, so it stays */
-        make_resident (f, p, 1);
-    }
-    wait_ordered (f, p, p + 1);
-    for (folio_of (f, p, &a, &b); a < b; a++)
-      make_dirty (f, a);
-  }
-  return true;
-}
-
-/* kiocb_write_and_wait.  The reads themselves change nothing. */
-void
-kernel_write_range (int fd, uint64_t offset, uint64_t length)
-{
-  uint32_t p, end;
-
-  take_time (1 * US);
-  pages_of (offset, length, &p, &end);
-  write_and_wait (file_of (fd), p, end, false);
-  trace ("direct read of pages [%u,%u)", p, end);
-}
-
-/* fiemap_prep: filemap_write_and_wait.  Block devices, NFS and FUSE have no
- * FIEMAP (ioctl_fiemap).
- */
+/* fiemap_prep: filemap_write_and_wait.  A block device has no FIEMAP. */
 int
-kernel_write_all (int fd)
+file_write_all (int fd)
 {
   int err;
 
-  take_time (1 * US);
-  if (P.fs != EXT4 && P.fs != OVERLAYFS && P.fs != BTRFS)
+  if (P.fs == BLOCK_DEVICE)
     return EOPNOTSUPP;
+  take_time (1 * US);
   err = write_and_wait (file_of (fd), 0, P.pages, true);
   take_time (0);
   trace ("FIEMAP (%d) = %d", fd, err);
@@ -799,6 +750,25 @@ may_evict (const struct file *f, uint32_t a, uint32_t b, uint32_t p,
          !(P.fs == NFS && bits_next (&f->volatile_, a, b) < b);
 }
 
+/* The whole pages of a range of bytes, as POSIX_FADV_DONTNEED takes them: a
+ * page at the end of the file counts as whole if the range has all of its
+ * bytes.
+ */
+static void
+whole_pages_of (int fd, uint64_t offset, uint64_t length, uint32_t *p,
+                uint32_t *end)
+{
+  const uint64_t size = kernel_size (fd), stop = offset + length;
+
+  pages_of (offset, length, p, end);
+  if (offset % PAGE)
+    ++*p;
+  if (length > 0 && stop < P.pages * PAGE && stop % PAGE && stop != size)
+    --*end;
+  if (*end < *p)
+    *end = *p;
+}
+
 /* generic_fadvise: starts the writeback of the range, which may be the only
  * report of an error, and then evicts what it can (mapping_try_invalidate).
  */
@@ -809,7 +779,7 @@ kernel_drop (int fd, uint64_t offset, uint64_t length)
   uint32_t p, end, a, b, q, nr = 0;
 
   take_time (1 * US);
-  pages_of (offset, length, &p, &end);
+  whole_pages_of (fd, offset, length, &p, &end);
   start_writeback (f, p, end, false, true);
   sim_yield ();
   trace ("drop pages [%u,%u)", p, end);
@@ -970,6 +940,7 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
   struct file *f = file_of (fd);
   const bool falls_short = is_faulty () && one_in (P.short_write_one_in);
   uint64_t end, at = offset;
+  unsigned halves;
   int err = 0;
 
   if (falls_short)
@@ -991,10 +962,12 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
       if (!bit (&f->resident, p))
         make_resident (f, p, (end - at) / PAGE);
     }
-    for (; P.fs != FUSE && at < page_end; at += HALF)
+    for (halves = 0; P.fs != FUSE && at < page_end; at += HALF) {
       f->page[p].memory[at / HALF % 2] = *version;
+      halves |= 1 << at / HALF % 2;
+    }
     if (P.fs != FUSE)
-      make_dirty (f, p);
+      make_dirty (f, p, halves);
     at = page_end;
     if (!performance && one_in (4))
       sim_yield ();
@@ -1066,7 +1039,8 @@ file_pread_direct (int fd, uint64_t offset, uint64_t length,
  * zeroes in the range; and a clean one, which somebody uses, goes as a whole.
  */
 static void
-truncate (struct file *f, uint32_t p, uint32_t end, uint32_t version)
+truncate (struct file *f, uint32_t p, uint32_t end, uint32_t version,
+          uint64_t began)
 {
   uint32_t a, b, q;
 
@@ -1085,6 +1059,9 @@ truncate (struct file *f, uint32_t p, uint32_t end, uint32_t version)
               (b > end && bits_next (&f->dirty, end, b) < b);
       if (!was_dirty && one_in (P.split_fails_one_in) &&
           may_evict (f, a, b, 0, P.pages)) {
+        for (q = a; q < b; q++)
+          if (bit (&f->failed, q) && promise_is_later (&f->page[q], began))
+            bit_set (&f->taken, q, true);
         make_absent (f, a, b);
         continue;
       }
@@ -1111,7 +1088,7 @@ truncate (struct file *f, uint32_t p, uint32_t end, uint32_t version)
  */
 int
 file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
-            uint32_t *version)
+            uint64_t began, uint32_t *version)
 {
   struct file *f = file_of (fd);
   uint32_t p = offset / PAGE, end = (offset + length) / PAGE;
@@ -1123,7 +1100,7 @@ file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
     err = write_and_wait (f, p, end, false);
   wait_ordered (f, p, end);
   if (err == 0) {
-    truncate (f, p, end, *version);
+    truncate (f, p, end, *version, began);
     for (; p < end; p++) {
       struct page *page = &f->page[p];
 

@@ -616,13 +616,6 @@ nanoseconds_now (void)
   return now;
 }
 
-void
-sleep_until (uint64_t at)
-{
-  if (at > now)
-    sleep_for (at - now);
-}
-
 int
 thread_start (pthread_t *thread, void *(*run) (void *), void *arg)
 {
@@ -644,12 +637,6 @@ thread_join (pthread_t thread)
 void
 thread_set_name (const char *name)
 {
-}
-
-bool
-thread_is_self (pthread_t thread)
-{
-  return thread == (pthread_t) current + 1;
 }
 
 /* ---- allocations: engine.h ---- */

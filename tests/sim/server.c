@@ -18,14 +18,12 @@ static struct lock registry;
 static unsigned connections;
 static pthread_t last_thread;
 static char disk_closed; /* an event */
-static bool ending;
 
 void
 server_reset (void)
 {
   lock_init (&registry);
   connections = last_thread = 0;
-  ending = false;
 }
 
 /* ---- disk.c ---- */
@@ -37,23 +35,20 @@ disk_free (struct disk *d)
     promise_idle (d, "at the end");
     evictor_free (d->evictor);
   }
+  if (d->evictor_fd)
+    kernel_close (d->evictor_fd);
   errors_free (&d->errors);
-  if (d->parked)
-    file_take_back (d->fd, d->file);
   kernel_close (d->fd);
   free (d);
 }
 
-static bool
+static void
 unregister_locked (struct disk *d)
 {
-  d->kept = errors_unreported (&d->errors) != 0;
-  if (!d->kept) {
-    promise_life_ends (d->file);
-    d->file->disk = NULL;
-  }
+  d->file->lost = errors_untold (&d->errors);
+  promise_life_ends (d->file);
+  d->file->disk = NULL;
   wake_event (&disk_closed);
-  return !d->kept;
 }
 
 /* "Connections that come and go leave no page": unless emptying has taken too
@@ -74,14 +69,10 @@ release (void *arg)
   bool gone;
 
   lock_take (&registry);
-  gone = d->refs == 0 && !d->kept &&
-         (d->parked || evictor_is_emptied (d->evictor));
-  if (gone && d->parked)
-    promise_renamed (d->file);
-  else if (gone)
-    check_empty (d);
-  gone = gone && unregister_locked (d);
+  gone = evictor_is_emptied (d->evictor);
   if (gone) {
+    check_empty (d);
+    unregister_locked (d);
     previous = last_thread;
     last_thread = self () + 1;
   }
@@ -93,57 +84,28 @@ release (void *arg)
   return gone;
 }
 
-static void
-take_back_locked (struct disk *d)
+/* A description for the server: as fd=, which cannot be opened again, all are
+ * one.
+ */
+static int
+open_description (struct file *f)
 {
-  if (!d->parked)
-    return;
-  trace ("file %u is taken back%s", d->file->nr,
-         d->refs ? " for a client" : "");
-  file_take_back (d->fd, d->file);
-  d->parked = false;
-}
-
-static enum evictor_park
-park (void *arg)
-{
-  struct disk *d = arg;
-  bool given_up;
-
-  d->file->parked = true; /* little is between the look and the close */
-  evictor_look (d->evictor);
-  lock_take (&registry);
-  given_up = d->refs == 0 && !errors_now (&d->errors) && !ending &&
-             P.fs != BLOCK_DEVICE && !one_in (P.no_file_one_in);
-  d->file->parked = given_up;
-  if (given_up)
-    file_give_up (d->fd);
-  d->parked = given_up;
-  lock_release (&registry);
-  if (!given_up)
-    return PARK_REFUSED;
-  trace ("file %u is parked", d->file->nr);
-  do {
-    const uint64_t until = now + 100 * MS;
-
-    while (d->parked && !ending && now < until)
-      sleep_for (5 * MS);
-    lock_take (&registry);
-    if (!one_in (P.renamed_one_in))
-      take_back_locked (d);
-    lock_release (&registry);
-    if (!d->parked)
-      return PARK_OVER;
-  } while (!release (d));
-  return PARK_GONE;
+  if (P.inherited)
+    return file_dup (f);
+  return file_open (f);
 }
 
 static struct disk *
 disk_new (struct file *f)
 {
   struct disk *d = calloc (1, sizeof *d);
-  const struct evictor_config config = {
-    .fd = d->fd = file_open (f),
+  const struct errors_config errors = {
+    .fd = d->fd = open_description (f),
+    .per_handle = pagecache_syncs_handles (file_system_magic ()),
+    .before = f->lost,
+    .name = "disk",
+  };
+  struct evictor_config config = {
     .name = "disk",
     .windows = P.windows,
     .ring = P.windows * P.window_size,
@@ -152,19 +114,23 @@ disk_new (struct file *f)
     .pages = &d->pages,
     .errors = &d->errors,
     .release = release,
-    .park = park,
     .disk = d,
   };
 
   d->file = f;
   d->refs = 1;
-  errors_init (&d->errors, d->fd,
-               pagecache_syncs_handles (file_system_magic ()));
+  errors_init (&d->errors, &errors);
   pagecache_probe (&d->pages, d->fd, file_system_magic ());
+  d->pages.shows_writeback = true;
   promise_life (f);
-  d->evictor = evictor_new (&config);
-  if (d->evictor && evictor_start (d->evictor) == 0)
+  if (performance || calm || !one_in (P.no_file_one_in)) {
+    config.fd = d->evictor_fd = open_description (f);
+    d->evictor = evictor_new (&config);
+  }
+  if (d->evictor) {
+    f->lost = 0;
     return d;
+  }
   disk_free (d);
   return NULL;
 }
@@ -177,9 +143,10 @@ disk_get (struct file *f)
   lock_take (&registry);
   d = f->disk;
   if (d) {
+    if (d->refs == 0)
+      evictor_reopen (d->evictor);
+    promise_returned (f, d->refs == 0);
     d->refs++;
-    d->kept = false;
-    take_back_locked (d);
   }
   else
     f->disk = d = disk_new (f);
@@ -190,27 +157,29 @@ disk_get (struct file *f)
 static void
 disk_put (struct disk *d)
 {
-  bool gone;
-
   lock_take (&registry);
   d->closed_at = now;
-  gone = --d->refs == 0 && !evictor_close (d->evictor) && unregister_locked (d);
+  if (--d->refs == 0)
+    evictor_close (d->evictor);
   lock_release (&registry);
-  if (gone)
-    disk_free (d);
+}
+
+void
+server_rests (void)
+{
+  const uint64_t until = now + 60 * SECOND;
+  struct file *f;
+
+  for (f = file; f < file + P.files; f++)
+    while (f->disk)
+      if (wait_event (&disk_closed, until, "the end of a disk"))
+        fault ("a closed disk is not released");
 }
 
 void
 server_ends (void)
 {
-  const uint64_t until = now + 60 * SECOND;
-  struct file *f;
-
-  ending = one_in (2);
-  for (f = file; f < file + P.files; f++)
-    while (f->disk && !f->disk->kept)
-      if (wait_event (&disk_closed, until, "the end of a disk"))
-        fault ("a closed disk is not released");
+  server_rests ();
   if (last_thread)
     thread_join (last_thread);
   last_thread = 0;
@@ -225,10 +194,8 @@ connection_open (struct connection *c, struct file *f)
   c->disk = disk_get (f);
   if (c->disk == NULL)
     return false;
-  c->fd = file_open (f);
+  c->fd = open_description (f);
   c->number = ++connections;
-  errors_client_init (&c->disk->errors, &c->errors);
-  c->opened = ++event;
   trace ("connection %u opens file %u", c->number, f->nr);
   return true;
 }
@@ -261,11 +228,31 @@ request_ends (uint64_t began)
     fault ("a request takes %.1f s", (now - began) / 1e9);
 }
 
+static int
+refuse (struct connection *c)
+{
+  return errors_tell (&c->disk->errors);
+}
+
+static bool
+is_latched (const struct disk *d)
+{
+  if (errors_now (&d->errors))
+    evictor_refuse_writers (d->evictor);
+  return errors_now (&d->errors) != 0;
+}
+
+static int
+sync_disk (struct connection *c)
+{
+  const int err = errors_sync (&c->disk->errors, c->fd);
+
+  return err && is_latched (c->disk) ? refuse (c) : err;
+}
+
 /* A request that changes the disk, and what it has written so far. */
 struct change {
-  errors_mark begun;
-  uint64_t offset, length;
-  bool fua;
+  bool fua, refused;
   unsigned nr;
   struct part {
     uint64_t offset, length;
@@ -273,15 +260,13 @@ struct change {
   } part[256];
 };
 
-static void
-change_begins (struct connection *c, struct change *change, uint64_t offset,
-               uint64_t length, bool fua)
+static int
+change_begins (struct connection *c, struct change *change, bool fua)
 {
-  change->offset = offset;
-  change->length = length;
-  change->begun = errors_change_begins (&c->disk->errors);
   change->fua = fua;
   change->nr = 0;
+  change->refused = promise_must_fail (c->file);
+  return errors_change_begins (&c->disk->errors) ? refuse (c) : 0;
 }
 
 static void
@@ -295,26 +280,21 @@ add_part (struct change *change, uint64_t offset, uint64_t length,
 static int
 change_ends (struct connection *c, struct change *change, int err)
 {
-  uint64_t ended;
   unsigned i;
 
   if (change->fua && err == 0)
-    err = errors_sync_fua (&c->disk->errors, c->fd, change->offset,
-                           change->length, change->begun);
-  ended = ++event;
-  errors_change_ends (&c->disk->errors, change->begun);
+    err = sync_disk (c);
   if (change->fua)
     evictor_flushed (c->disk->evictor);
-  if (err)
-    promise_failed (c->file);
+  promise_request_ended (c->file, change->refused, err,
+                         errors_now (&c->disk->errors));
   for (i = 0; i < change->nr; i++) {
     const struct part *p = &change->part[i];
 
     if (err)
       promise_refused (p->version);
     else
-      promise_written (c->file, p->offset, p->length, p->version, change->fua,
-                       ended);
+      promise_written (c->file, p->offset, p->length, p->version, change->fua);
   }
   return err;
 }
@@ -323,19 +303,14 @@ static int
 write_chunk (struct connection *c, struct change *change, uint64_t offset,
              uint64_t length)
 {
-  struct errors *errors = &c->disk->errors;
-  const errors_mark begun = errors_now (errors);
   struct evictor_write w;
-  const bool recorded = evictor_write_begins (c->disk->evictor, &w, offset,
-                                              length);
   uint64_t done = 0;
   uint32_t version = 0;
   unsigned tries = 0, i;
   int err = 0;
 
-  promise_begun (c->disk, &w.range, true);
-  if (!recorded)
-    promise_reports (c->number, true);
+  if (evictor_write_begins (c->disk->evictor, &w, offset, length))
+    return refuse (c);
   sim_yield ();
   while (done < length && err == 0) {
     const int64_t r = file_pwrite (c->fd, offset + done, length - done,
@@ -348,13 +323,9 @@ write_chunk (struct connection *c, struct change *change, uint64_t offset,
     done += r > 0 ? r : 0;
   }
   sim_yield ();
-  if (!recorded && err == 0)
-    err = errors_sync_fua (&c->disk->errors, c->fd, offset, length, begun);
   for (i = 0; err && i < change->nr; i++) /* the client gets the error */
     promise_refused (change->part[i].version);
-  if (!recorded)
-    promise_reports (c->number, false);
-  evictor_write_ends (c->disk->evictor, &w, done);
+  evictor_write_ends (c->disk->evictor, &w);
   return err;
 }
 
@@ -383,11 +354,11 @@ connection_write (struct connection *c, uint64_t offset, uint64_t length,
 {
   const uint64_t began = now;
   struct change change;
-  int err;
+  int err = change_begins (c, &change, fua);
 
-  change_begins (c, &change, offset, length, fua);
   c->file->changing += length + 2 * PAGE;
-  err = write_all (c, &change, offset, length);
+  if (err == 0)
+    err = write_all (c, &change, offset, length);
   c->file->changing -= length + 2 * PAGE;
   err = change_ends (c, &change, err);
   trace ("connection %u: write%s of [%.1f,+%.1f) pages = %d", c->number,
@@ -401,14 +372,18 @@ connection_flush (struct connection *c)
 {
   const uint64_t began = now;
   struct promised_flush fl;
+  bool must_fail;
   int err;
 
   trace ("connection %u: flush begins", c->number);
-  promise_flush_begins (&fl, c->file, c->number, c->opened);
+  must_fail = promise_must_fail (c->file);
+  promise_flush_begins (&fl, c->file, c->number);
   flush_steps (true);
-  err = errors_flush (&c->disk->errors, &c->errors, c->fd);
+  err = sync_disk (c);
   promise_flush_ends (&fl, err);
   flush_steps (false);
+  promise_request_ended (c->file, must_fail, err,
+                         errors_now (&c->disk->errors));
   trace ("connection %u: flush = %d", c->number, err);
   evictor_flushed (c->disk->evictor);
   request_ends (began);
@@ -424,41 +399,22 @@ may_have_folio (const struct disk *d, uint64_t at)
          pagecache_count (&d->pages, d->fd, at, PAGE);
 }
 
+/* connection_is_written */
 static bool
-is_written (struct connection *c, const struct evictor_change *z)
+is_written (struct connection *c, uint64_t offset, uint64_t length)
 {
   struct disk *d = c->disk;
-  struct errors_call call;
-  int err;
+  unsigned call;
 
   if (errors_now (&d->errors))
     return false;
   if (!d->pages.by_range)
-    return errors_sync_fua (&c->disk->errors, c->fd, 0, 0, 0) == 0;
-  errors_call_begins (&d->errors, &call);
-  err = pagecache_wait (&d->pages, d->fd, z->offset, z->length);
-  err = err ? err : pagecache_error (d->fd);
-  errors_call_ends (&d->errors, &call, err);
-  errors_settle (&d->errors);
-  return errors_now (&d->errors) == 0;
-}
-
-/* try_methods */
-static void
-try_punch (struct connection *c, struct change *change, uint64_t offset,
-           uint64_t length, int *err)
-{
-  struct disk *d = c->disk;
-  const errors_mark begun = errors_now (&d->errors);
-  uint32_t version;
-
-  *err = file_punch (c->fd, offset, length, c->number, &version);
-  if (*err == 0) {
-    add_part (change, offset, length, version);
-    evictor_is_on_disk (d->evictor, offset, length, begun);
-  }
-  else
-    promise_refused (version);
+    return errors_sync (&d->errors, c->fd) == 0;
+  call = errors_call_begins (&d->errors);
+  errors_record (&d->errors, pagecache_wait (&d->pages, c->fd, offset, length),
+                 offset, length);
+  errors_call_ends (&d->errors, call);
+  return !is_latched (d);
 }
 
 /* use_methods.  Returns false if zeroes must be written. */
@@ -467,17 +423,20 @@ punch (struct connection *c, struct change *change, uint64_t offset,
        uint64_t length, int *err)
 {
   struct disk *d = c->disk;
-  struct evictor_change z;
-  bool may = !evictor_zero_begins (d->evictor, &z, offset, length);
+  uint64_t start = offset, all = length;
+  const uint64_t began = ++event;
+  uint32_t version;
 
-  promise_begun (d, &z, false);
-  may = may ||
-        !(may_have_folio (d, offset) || may_have_folio (d, offset + length)) ||
-        is_written (c, &z);
-  if (may)
-    try_punch (c, change, offset, length, err);
-  evictor_zero_ends (d->evictor, &z);
-  return may;
+  if (evictor_has_newer_beside (d->evictor, &start, &all) &&
+      (may_have_folio (d, offset) || may_have_folio (d, offset + length)) &&
+      !is_written (c, start, all))
+    return false;
+  *err = file_punch (c->fd, offset, length, c->number, began, &version);
+  if (*err == 0)
+    add_part (change, offset, length, version);
+  else
+    promise_refused (version);
+  return true;
 }
 
 int
@@ -488,11 +447,12 @@ connection_zero (struct connection *c, uint64_t offset, uint64_t length,
   const uint64_t from = (offset + PAGE - 1) / PAGE * PAGE;
   const uint64_t to = end / PAGE * PAGE;
   struct change change;
-  int err = 0;
+  int err = change_begins (c, &change, fua);
 
-  change_begins (c, &change, offset, length, fua);
   c->file->changing += length + 2 * PAGE;
-  if (from >= to || !punch (c, &change, from, to - from, &err))
+  if (err)
+    ;
+  else if (from >= to || !punch (c, &change, from, to - from, &err))
     err = write_all (c, &change, offset, length);
   else if (err == 0) {
     err = write_all (c, &change, offset, from - offset);
@@ -538,11 +498,11 @@ static int
 read_and_drop (struct connection *c, const struct reading *r, uint64_t offset,
                uint64_t length)
 {
-  const bool looked = evictor_read_begins (c->disk->evictor, offset, length);
-  const int err = read_range (c, r, offset, length, false);
+  int err;
 
-  if (looked)
-    evictor_read (c->disk->evictor, offset, length);
+  evictor_read_begins (c->disk->evictor, offset, length);
+  err = read_range (c, r, offset, length, false);
+  evictor_read_ends (c->disk->evictor, offset, length);
   return err;
 }
 
@@ -581,7 +541,7 @@ read_chunk (struct connection *c, uint64_t offset, uint64_t length)
   if (!performance && P.fs <= OVERLAYFS && length <= 64 * 1024 && one_in (2) &&
       !evictor_may_have (ev, offset, length) &&
       read_range (c, &r, offset, length, true) == 0) {
-    evictor_bypassed (ev, offset, length, one_in (8));
+    evictor_bypassed (ev, offset, length);
     return 0;
   }
   err = read_range (c, &r, offset, length, false);
@@ -597,7 +557,7 @@ connection_read (struct connection *c, uint64_t offset, uint64_t length)
   int err = 0;
 
   if (c->read_at != second)
-    evictor_count_reader (ev, second);
+    evictor_count_reader (ev, second, false);
   c->read_at = second;
   evictor_reading (ev, all);
   while (length > 0 && err == 0) {

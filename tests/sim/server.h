@@ -15,9 +15,8 @@
 struct disk {
   struct file *file;
   unsigned refs;
-  bool kept, changed, parked;
   uint64_t closed_at; /* time of the last close */
-  int fd;
+  int fd, evictor_fd;
   struct errors errors;
   struct pagecache pages;
   struct evictor *evictor;
@@ -28,8 +27,6 @@ struct connection {
   struct file *file;
   struct disk *disk; /* NULL = closed */
   int fd;
-  struct errors_client errors;
-  uint64_t opened; /* event */
   uint64_t read_at;
 };
 
@@ -51,7 +48,10 @@ int connection_flush (struct connection *c);
 void connection_prefetch (struct connection *c, uint64_t offset,
                           uint64_t length);
 
-/* Wait until the disks that are closed are freed, or kept for an error. */
+/* Wait until all disks are closed and freed; and then, if no client can come
+ * any more, for the last thread.
+ */
+void server_rests (void);
 void server_ends (void);
 
 #endif /* SIM_SERVER_H */

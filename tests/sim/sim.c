@@ -76,8 +76,6 @@ nbdkit_error (const char *format, ...)
   const int err = errno;
   va_list ap;
 
-  if (strstr (format, "is lost"))
-    promise_gave_up ();
   if (!verbose)
     return;
   print_time ();

@@ -19,6 +19,7 @@
 
 #define PAGE UINT64_C (4096)
 #define HALF (PAGE / 2) /* the smallest unit that a write changes */
+#define BOTH 3u         /* halves of a page, as bits */
 #define US UINT64_C (1000)
 #define MS UINT64_C (1000000)
 #define SECOND UINT64_C (1000000000)
@@ -40,12 +41,15 @@
   X (no_memory_one_in)                                                         \
   X (no_thread_one_in)                                                         \
   X (no_file_one_in) /* a descriptor */                                        \
-  X (renamed_one_in) /* while the disk is parked */                            \
+  X (inherited)      /* 1: all descriptors of the server are duplicates */     \
+  X (back_one_in)    /* a client is back at a step of a close */               \
   /* The file system, see kernel.c. */                                         \
   X (fs)                                                                       \
   X (files)                                                                    \
   X (pages)              /* of each file */                                    \
   X (folios)             /* 1: large ones exist; 2: wherever they can */       \
+  X (tail)               /* 1: the file ends in the middle of a page */        \
+  X (small_blocks)       /* 1: of half a page */                               \
   X (punch_writes)       /* see file_punch */                                  \
   X (direct_by_sector)   /* see file_pread_direct */                           \
   X (forgets_failed)     /* see writeback_ends */                              \
@@ -117,6 +121,9 @@ extern bool performance;
 
 /* No more random delays and faults: the history is about to end. */
 extern bool calm;
+
+/* An event: the disk's thread takes a step of emptying the disk. */
+extern char closing_step;
 
 /* No request of the history reads; its longest request, in bytes. */
 extern bool only_writes;
@@ -218,7 +225,8 @@ struct page {
   uint64_t promised_at[2];
   uint16_t in_folio, folio_pages; /* where the page is in its folio */
   uint16_t nr_losses;
-  uint16_t ordered; /* the ordered extent of btrfs, 0 = none */
+  uint8_t dirty, writes; /* halves, as bits: if dirty, under writeback */
+  uint16_t ordered;      /* the ordered extent of btrfs, 0 = none */
   bool ordered_fails;
   struct loss loss[MOST_LOSSES]; /* the latest last */
 };
@@ -290,10 +298,8 @@ struct file {
   struct disk *disk; /* NULL if the file is not open */
   unsigned life;     /* how often the server has opened the file */
   uint64_t changing; /* bytes of the requests that change it now */
-  bool parked;       /* the disk has no description */
-  uint64_t seen;     /* event: another process has got the report of an error */
-  uint64_t told; /* event: another process has got the report of an error while
-                  * the disk was parked; 0 = none */
+  int lost;          /* see disk.lost: of a disk that is closed */
+  bool lost_data;    /* an error was injected that may lose data */
 };
 
 #define MOST_FILES 3
@@ -327,9 +333,9 @@ uint64_t devices_next (void);
 int file_open (struct file *f);
 struct file *file_of (int fd);
 
-/* The description is closed, and the number stays in use; and opened again. */
-void file_give_up (int fd); /* the only one of this life */
-void file_take_back (int fd, struct file *f);
+/* A descriptor of the one description that the server has inherited. */
+int file_dup (struct file *f);
+
 void check_no_descriptor (void);
 
 /* End the writeback of pages. */
@@ -352,9 +358,16 @@ void file_pread (int fd, uint64_t offset, uint64_t length, uint32_t versions[]);
 int file_pread_direct (int fd, uint64_t offset, uint64_t length,
                        uint32_t versions[]);
 
-/* fallocate(2) with FALLOC_FL_PUNCH_HOLE, of whole pages. */
+/* fallocate(2) with FALLOC_FL_PUNCH_HOLE, of whole pages.  Pages beside the
+ * range that were written after the event "began" may be lost with it.
+ */
 int file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
-                uint32_t *version);
+                uint64_t began, uint32_t *version);
+
+/* FIEMAP with FIEMAP_FLAG_SYNC.  Returns 0 or an errno value. */
+int file_write_all (int fd);
+
+void kernel_close (int fd);
 
 /* Reclaim, and the kernel's own writeback. */
 void file_reclaim (struct file *f, uint32_t p, uint32_t end);
@@ -373,44 +386,42 @@ void promises_reset (void);
 uint32_t promise_write (unsigned connection, unsigned life);
 
 /* A part of a write with this version is acknowledged; with "durable" it must
- * be on the disk.  A flush that began after the event "ended" may have failed
- * for it, but only one that begins now must cover it.  Or the client gets an
- * error.
+ * be on the disk.  Or the client gets an error.
  */
 void promise_written (struct file *f, uint64_t offset, uint64_t length,
-                      uint32_t version, bool durable, uint64_t ended);
+                      uint32_t version, bool durable);
 void promise_refused (uint32_t version);
 
-/* A write without memory for its record begins or ends: it syncs the file, and
- * reports errors of its pages itself.
+/* Whether the data of a page in memory was written after an event. */
+bool promise_is_later (const struct page *page, uint64_t than);
+
+/* The server opens the disk of a file: file.life begins.  It closes the disk:
+ * the next life does not drop what this one has left, and with preserve takes
+ * it for another process's.
  */
-void promise_reports (unsigned connection, bool begins);
-
-/* A request has failed. */
-void promise_failed (const struct file *f);
-
-/* No client is left, and the server makes no more calls. */
-void promise_server_ended (struct file *f);
-
-/* The server opens the disk of a file: file.life begins. */
 void promise_life (struct file *f);
-
-/* It closes the disk.  The next life does not drop what this one has left, and
- * with preserve takes it for another process's.
- */
 void promise_life_ends (struct file *f);
+
+/* A client opens the disk, which had no client. */
+void promise_returned (struct file *f, bool was_closed);
+
+/* Whether a change or flush that begins now must fail; and what came of it:
+ * "latch" is errors_now.
+ */
+bool promise_must_fail (const struct file *f);
+void promise_request_ended (const struct file *f, bool must_fail, int err,
+                            int latch);
 
 /* A flush, and the writes that it covers. */
 struct covered;
 struct promised_flush {
   struct file *file;
   unsigned connection;
-  uint64_t opened, begun; /* events */
   struct covered *covered;
   unsigned nr;
 };
 void promise_flush_begins (struct promised_flush *fl, struct file *f,
-                           unsigned connection, uint64_t opened);
+                           unsigned connection);
 void promise_flush_ends (struct promised_flush *fl, int err);
 
 /* What a read may return: versions_promised before it begins, and the check. */
@@ -418,9 +429,6 @@ void promise_read_begins (struct file *f, uint64_t offset, uint64_t length,
                           uint32_t versions[]);
 void promise_read_ends (struct file *f, uint64_t offset, uint64_t length,
                         const uint32_t promised[], const uint32_t versions[]);
-
-/* The engine says that it does not keep all failed pages. */
-void promise_gave_up (void);
 
 /* The engine drops a page. */
 void promise_dropped (struct file *f, uint32_t p);
@@ -432,19 +440,11 @@ void promise_call (void);
 void promise_locked (const struct lock *l);
 void promise_ticked (const struct lock *l, uint64_t since);
 
-/* A request may change its range now: those that came before it have ended. */
-struct evictor_change;
-void promise_begun (const struct disk *d, const struct evictor_change *c,
-                    bool is_write);
-
 /* A page has come into memory: there are not too many. */
 void promise_resident (const struct file *f);
 
-/* No page is resident, except failed ones.  "when" is for the report. */
+/* No page is resident that should not be.  "when" is for the report. */
 void promise_empty (struct file *f, const char *when);
-
-/* A parked disk cannot be opened again. */
-void promise_renamed (struct file *f);
 
 /* The disk of a file is idle, or is about to be freed: credit, slots and bytes
  * in flight are 0.

@@ -71,10 +71,6 @@ has "requests_total $here,operation='write' 256"
 has "requests_total $here,operation='flush' 1"
 has "request_bytes_total $here,operation='write' $((256 * 4096))"
 has "request_bytes_total $here,operation='read' 131072"
-# Windows are of writes.
-has "window_requests_total $here 256"
-grep -qE "^window_extents_total $here [0-9]+\$" "$tmp/parsed" ||
-  fail 'no extents of windows'
 has "evicted_bytes_total $here $((256 * 4096))"
 has "failed_requests_total $here 0"
 grep -qE "^kernel_call_info call='[a-z]+.*',$here,purpose='wait' 1\$" \

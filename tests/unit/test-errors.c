@@ -1,6 +1,5 @@
-/* An error fails no more flushes than errors.h names, whichever call the kernel
- * reports it to.  That enough flushes fail is looked at by
- * sim/test-histories.sh.
+/* The latch does what errors.h says: the first writeback error closes it,
+ * whichever call gets the report, and nothing that follows succeeds.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -8,241 +7,483 @@
 
 #include "unit.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
 #include "eviction/errors.h"
 #include "eviction/kernel.h"
 #include "eviction/pagecache.h"
 
-#define SHARED_FD 3
-#define OWN_FD 4
+/* Descriptors: the one that flushes sync, a connection's, the evictor's. */
+enum { DISK_FD = 3, OWN_FD, EVICTOR_FD, FDS };
 
 /* ---- the kernel ---- */
 
-static int sync_error;        /* what the next sync reports */
-static void (*during) (void); /* called once, while it syncs */
-static int synced;            /* the last descriptor */
-static int old_error[5]; /* by descriptor: of the pages, not yet reported */
+static int page_error[FDS]; /* of writeback, not reported there yet */
+static int fsync_error;     /* what each fsync returns */
+static bool no_range;       /* sync_file_range is refused */
+static int synced;          /* the last descriptor */
+static atomic_uint syncs, inside, waits;
+/* Called once, in a sync and in another call that reports. */
+static void (*during_sync) (void), (*during_report) (void);
 
-int
-kernel_sync (int fd)
+static int
+report (int fd, void (**during) (void))
 {
-  void (*const hook) (void) = during;
-  const int err = sync_error;
+  void (*const hook) (void) = *during;
+  const int err = page_error[fd];
 
-  sync_error = 0;
-  synced = fd;
-  during = NULL;
+  *during = NULL;
+  page_error[fd] = 0;
   if (hook)
     hook ();
   return err;
 }
 
+/* The latch makes one sync at a time. */
 int
-pagecache_error (int fd)
+kernel_sync (int fd)
 {
-  const int err = old_error[fd];
+  int err;
 
-  old_error[fd] = 0;
-  return err;
+  assert_int_equal (atomic_fetch_add (&inside, 1), 0);
+  synced = fd;
+  atomic_fetch_add (&syncs, 1);
+  err = report (fd, &during_sync);
+  sched_yield ();
+  atomic_fetch_sub (&inside, 1);
+  return err ? err : fsync_error;
 }
 
 bool
 pagecache_has_range (int fd)
 {
-  return true;
-}
-
-/* ---- only where requests wait for a sync, see sim/test-histories.sh ---- */
-
-int
-pagecache_start (int fd, uint64_t offset, uint64_t length)
-{
-  abort ();
+  return !no_range;
 }
 
 bool
-pagecache_did_nothing (int err)
+pagecache_is_refusal (int err)
 {
-  abort ();
+  return err == EINVAL;
+}
+
+static bool is_clean; /* no page is dirty or under writeback */
+
+bool
+pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
+                    uint64_t length)
+{
+  return is_clean;
+}
+
+int
+pagecache_write_all (int fd)
+{
+  return report (fd, &during_report);
+}
+
+int
+pagecache_error (int fd)
+{
+  return report (fd, &during_report);
+}
+
+/* lock_wait calls this, with the lock. */
+int
+pthread_cond_wait (pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+  const struct timespec never = { .tv_sec = INT32_MAX };
+
+  atomic_fetch_add (&waits, 1);
+  return pthread_cond_timedwait (cond, mutex, &never);
+}
+
+/* ---- the log ---- */
+
+static unsigned logged;
+static char line[1024];
+
+void
+nbdkit_error (const char *format, ...)
+{
+  va_list ap;
+
+  va_start (ap, format);
+  vsnprintf (line, sizeof line, format, ap);
+  va_end (ap);
+  logged++;
 }
 
 /* ---- requests ---- */
 
 static struct errors e;
-static struct errors_client a, b;
-static errors_mark begun;
+static struct counters counters;
 
+/* "before" is an error of an earlier life. */
 static void
-begin (bool per_handle)
+begin (bool per_handle, int before)
 {
-  errors_init (&e, SHARED_FD, per_handle);
-  errors_client_init (&e, &a);
-  errors_client_init (&e, &b);
-  begun = errors_now (&e);
-}
+  const struct errors_config config = { .fd = DISK_FD,
+                                        .per_handle = per_handle,
+                                        .before = before,
+                                        .name = "disk.img",
+                                        .counters = &counters };
 
-/* A flush while the kernel reports err to it. */
-static int
-flush (struct errors_client *c, int err)
-{
-  sync_error = err;
-  return errors_flush (&e, c, OWN_FD);
-}
-
-/* The same, of a description that has an old error to report. */
-static int
-flush_late (struct errors_client *c, int old, int err)
-{
-  old_error[OWN_FD] = old;
-  return flush (c, err);
+  memset (page_error, 0, sizeof page_error);
+  memset (&counters, 0, sizeof counters);
+  fsync_error = syncs = waits = logged = 0;
+  errors_init (&e, &config);
 }
 
 static int
-fua (void)
+flush (void)
 {
-  return errors_sync_fua (&e, OWN_FD, 0, 4096, errors_now (&e));
+  return errors_sync (&e, OWN_FD);
 }
 
-static void
-evictor_fails (int err)
-{
-  sync_error = err;
-  assert_int_equal (errors_sync (&e, SHARED_FD), err);
-}
-
-static void
-fail_once (struct errors_client *c, int err)
-{
-  assert_int_equal (flush (c, 0), err);
-  assert_int_equal (flush (c, 0), 0);
-}
-
-static void
-change_ends (void)
-{
-  errors_change_ends (&e, begun);
-}
-
-/* ---- tests ---- */
-
-static void
-each_error_fails_one_flush_of_each (void **state)
-{
-  begin (false);
-  change_ends ();
-  assert_int_equal (flush (&a, 0), 0);
-  assert_int_equal (synced, SHARED_FD);
-  evictor_fails (EIO);
-  fail_once (&a, EIO);
-  fail_once (&b, EIO);
-  assert_int_equal (flush (&a, ENOSPC), ENOSPC);
-  fail_once (&b, ENOSPC);
-  assert_int_equal (flush (&a, 0), 0);
-  sync_error = EIO;
-  assert_int_equal (fua (), EIO);
-  assert_int_equal (fua (), 0);
-  fail_once (&a, EIO);
-  errors_client_init (&e, &a); /* a later connection */
-  assert_int_equal (flush (&a, 0), 0);
-  fail_once (&b, EIO);
-}
-
-/* Two, if a change was in progress during the first one: also for a client that
- * writes all the time.
+/* Every later change and flush fails with "err", the log has one line, and the
+ * kernel is not asked again.
  */
 static void
-a_change_beside_an_error_fails_one_more (void **state)
+assert_closed (int err)
 {
-  begin (false);
-  assert_int_equal (flush (&a, EIO), EIO);
-  change_ends ();
-  fail_once (&a, EIO);
-  fail_once (&b, EIO);
+  const unsigned before = syncs;
 
-  begin (false);
-  evictor_fails (EIO);
-  during = change_ends;
-  assert_int_equal (flush (&a, 0), EIO);
-  begun = errors_now (&e);
-  during = change_ends;
-  assert_int_equal (flush (&a, 0), EIO);
-  during = change_ends;
-  assert_int_equal (flush (&a, 0), 0);
-
-  begin (false);
-  evictor_fails (EIO);
-  change_ends (); /* before the flush */
-  fail_once (&a, EIO);
-  assert_int_equal (errors_unreported (&e), 0);
-
-  begin (false); /* a flush that did not cover it was all that failed */
-  assert_int_equal (flush (&a, EIO), EIO);
-  change_ends ();
-  assert_int_equal (errors_unreported (&e), EIO);
-  errors_client_init (&e, &b); /* a later connection */
-  fail_once (&b, EIO);
-  assert_int_equal (errors_unreported (&e), 0);
-  errors_client_init (&e, &b);
-  assert_int_equal (flush (&b, 0), 0);
-}
-
-/* Where handles are synced, a client that may not write syncs the disk's own.
- */
-static void
-a_flush_of_the_own_description_uses_up_its_report (void **state)
-{
-  begin (true);
-  old_error[SHARED_FD] = EIO;
-  assert_int_equal (errors_flush (&e, &a, SHARED_FD), EIO);
-  assert_int_equal (errors_of_pages (&e), errors_now (&e));
-}
-
-/* The kernel reports one error to the disk's description and to each
- * connection's.
- */
-static void
-an_error_of_all_handles_fails_one_flush_of_each (void **state)
-{
-  begin (true);
-  old_error[SHARED_FD] = EIO; /* the evictor has not seen it yet */
-  assert_int_equal (flush (&a, EIO), EIO);
-  assert_int_equal (flush_late (&b, EIO, 0), EIO);
-  assert_int_equal (flush (&a, 0), 0);
-  assert_int_equal (flush (&b, 0), 0);
-
-  evictor_fails (ENOSPC); /* it has */
-  assert_int_equal (flush_late (&a, ENOSPC, 0), ENOSPC);
-  assert_int_equal (flush (&a, 0), 0);
-
-  evictor_fails (EIO); /* and there is another one */
-  old_error[SHARED_FD] = EDQUOT;
-  assert_int_equal (flush_late (&a, EDQUOT, 0), EDQUOT);
-  fail_once (&b, EDQUOT);
-
-  assert_int_equal (flush (&a, EIO), EIO); /* of one handle */
-  fail_once (&b, EIO);
-  assert_int_equal (flush_late (&b, EIO, ENOSPC), ENOSPC);
-  fail_once (&a, ENOSPC);
+  assert_int_equal (errors_now (&e), err);
+  assert_int_equal (errors_change_begins (&e), err);
+  assert_int_equal (flush (), err);
+  assert_int_equal (syncs, before);
+  assert_int_equal (logged, 1);
+  assert_int_equal (counters.nr[STATS_WRITEBACK_ERRORS], 1);
+  errors_free (&e);
 }
 
 static void
-an_unchanged_disk_needs_no_fsync (void **state)
+assert_open (void)
 {
-  begin (false);
-  assert_int_equal (flush (&a, EINVAL), 0);
   assert_int_equal (errors_now (&e), 0);
-  errors_change_begins (&e);
-  assert_int_equal (flush (&a, EINVAL), EINVAL);
+  assert_int_equal (errors_untold (&e), 0);
+  assert_int_equal (logged, 0);
+  assert_int_equal (counters.nr[STATS_WRITEBACK_ERRORS], 0);
+  errors_free (&e);
+}
+
+/* ---- the latch ---- */
+
+static void
+nothing_fails_without_an_error (void **state)
+{
+  begin (false, 0);
+  errors_record (&e, 0, 0, 4096);
+  errors_look (&e, EVICTOR_FD);
+  assert_int_equal (flush (), 0);
+  assert_false (errors_changed (&e));
+  assert_int_equal (errors_change_begins (&e), 0);
+  assert_true (errors_changed (&e));
+  assert_int_equal (flush (), 0);
+  assert_int_equal (syncs, 2);
+  assert_open ();
+}
+
+static void
+the_first_error_closes_it (void **state)
+{
+  begin (false, 0);
+  errors_record (&e, EIO, 4096, 8192);
+  assert_non_null (strstr (line, "disk.img: "));
+  assert_non_null (strstr (line, "8192 bytes at offset 4096"));
+  errors_record (&e, ENOSPC, 0, 0);
+  assert_closed (EIO);
+
+  begin (false, 0);
+  page_error[EVICTOR_FD] = EUCLEAN;
+  errors_look (&e, DISK_FD);
+  assert_int_equal (errors_now (&e), 0);
+  errors_look (&e, EVICTOR_FD);
+  assert_closed (EUCLEAN);
+}
+
+static const struct {
+  bool per_handle, no_range;
+  int fd, page_error, fsync_error, result;
+} reports[] = {
+  { .fd = DISK_FD, .page_error = EIO, .result = EIO },
+  { .fd = DISK_FD, .page_error = EDQUOT, .result = ENOSPC },
+  { .fd = DISK_FD, .fsync_error = ENOSPC, .result = ENOSPC },
+  /* The same errno value as of an fsync that does not exist. */
+  { true, .fd = OWN_FD, .page_error = EINVAL, .result = EINVAL },
+  /* The connection is younger than the error. */
+  { true, .fd = DISK_FD, .page_error = EIO, .result = EIO },
+  { true, .fd = DISK_FD, .page_error = EIO, EINVAL, .result = EIO },
+  /* In a sandbox only fsync reports errors. */
+  { true, true, .fd = OWN_FD, .page_error = EIO, .result = EIO },
+};
+
+static void
+each_report_to_a_flush_closes_it (void **state)
+{
+  unsigned i;
+
+  for (i = 0; i < COUNT (reports); i++) {
+    no_range = reports[i].no_range;
+    begin (reports[i].per_handle, 0);
+    assert_int_equal (errors_change_begins (&e), 0);
+    page_error[reports[i].fd] = reports[i].page_error;
+    fsync_error = reports[i].fsync_error;
+    assert_int_equal (flush (), reports[i].result);
+    assert_closed (reports[i].result);
+  }
+  no_range = false;
+}
+
+static void
+an_error_is_untold_until_a_request_fails (void **state)
+{
+  begin (false, 0);
+  assert_int_equal (errors_tell (&e), 0); /* there is none to tell */
+  errors_record (&e, EOPNOTSUPP, 0, 0);   /* which means more to nbdkit */
+  assert_int_equal (errors_change_begins (&e), EIO);
+  assert_int_equal (errors_untold (&e), EIO);
+  assert_int_equal (errors_tell (&e), EIO);
+  assert_int_equal (errors_untold (&e), 0);
+  assert_closed (EIO);
+}
+
+/* It was logged in its own life. */
+static void
+an_error_of_an_earlier_life_fails_all (void **state)
+{
+  begin (false, ENOSPC);
+  errors_record (&e, EIO, 0, 0);
+  assert_int_equal (errors_change_begins (&e), ENOSPC);
+  assert_int_equal (flush (), ENOSPC);
+  assert_int_equal (syncs, 0);
+  assert_int_equal (logged, 0);
+  assert_int_equal (errors_untold (&e), ENOSPC);
+  errors_free (&e);
+}
+
+/* A file system without fsync, or that refuses it to this descriptor. */
+static void
+refusals_leave_it_open (void **state)
+{
+  unsigned per_handle;
+
+  for (per_handle = 0; per_handle < 2; per_handle++) {
+    begin (per_handle, 0);
+    fsync_error = EINVAL;
+    assert_int_equal (flush (), 0); /* nothing has changed */
+    assert_int_equal (errors_change_begins (&e), 0);
+    assert_int_equal (flush (), EINVAL);
+    fsync_error = 0;
+    assert_int_equal (errors_change_begins (&e), 0);
+    assert_int_equal (flush (), 0);
+    assert_open ();
+  }
+}
+
+/* ---- threads ---- */
+
+/* Flushes, each in a thread. */
+static struct {
+  pthread_t thread;
+  int result;
+  atomic_bool ended;
+} other[3];
+
+static void *
+run (void *arg)
+{
+  const unsigned i = (uintptr_t) arg;
+
+  other[i].result = flush ();
+  atomic_store (&other[i].ended, true);
+  return NULL;
+}
+
+static void
+start (unsigned nr)
+{
+  uintptr_t i;
+
+  for (i = 0; i < nr; i++) {
+    other[i].ended = false;
+    assert_int_equal (pthread_create (&other[i].thread, NULL, run, (void *) i),
+                      0);
+  }
+}
+
+static void
+assert_results (unsigned nr, int err)
+{
+  unsigned i;
+
+  for (i = 0; i < nr; i++) {
+    pthread_join (other[i].thread, NULL);
+    assert_int_equal (other[i].result, err);
+  }
+}
+
+static void
+wait_until (atomic_uint *nr, unsigned is)
+{
+  while (atomic_load (nr) < is)
+    sched_yield ();
+}
+
+static const struct during {
+  bool per_handle;
+  int page_error, fsync_error; /* of the next sync */
+  int recorded;                /* while the first one is in progress */
+  unsigned syncs;
+} during[] = {
+  { .syncs = 2 },
+  { .page_error = EIO, .syncs = 2 },
+  { .fsync_error = EINVAL, .syncs = 2 },
+  { .recorded = ENOSPC, .syncs = 1 }, /* the disk may not answer any more */
+  { .per_handle = true, .syncs = 1 + COUNT (other) },
+}, *now;
+
+/* Flushes that ask while a sync is in progress. */
+static void
+others_ask (void)
+{
+  start (COUNT (other));
+  wait_until (&waits, COUNT (other));
+  page_error[DISK_FD] = now->page_error;
+  fsync_error = now->fsync_error;
+  errors_record (&e, now->recorded, 0, 0);
+  if (now->recorded)
+    assert_int_equal (flush (), now->recorded);
+}
+
+static void
+the_next_sync_serves_all_that_ask (void **state)
+{
+  for (now = during; now < during + COUNT (during); now++) {
+    const int latch = now->page_error + now->recorded;
+
+    begin (now->per_handle, 0);
+    assert_int_equal (errors_change_begins (&e), 0);
+    during_sync = others_ask;
+    flush ();
+    assert_results (COUNT (other), latch + now->fsync_error);
+    assert_int_equal (syncs, now->syncs);
+    assert_int_equal (synced, now->per_handle ? OWN_FD : DISK_FD);
+    if (latch)
+      assert_closed (latch);
+    else
+      assert_open ();
+  }
+}
+
+/* ---- calls that may get the only report ---- */
+
+static unsigned call;
+
+static void
+a_call_begins (void)
+{
+  call = errors_call_begins (&e);
+}
+
+static void
+a_flush_waits (void)
+{
+  start (1);
+  wait_until (&waits, 1);
+}
+
+static void
+a_sync_waits_for_calls_that_began_before_its_end (void **state)
+{
+  unsigned i;
+
+  for (i = 0; i < 3; i++) {
+    begin (false, 0);
+    if (i == 0)
+      a_call_begins ();
+    if (i == 1)
+      during_sync = a_call_begins;
+    if (i == 2) { /* a look is a call */
+      page_error[EVICTOR_FD] = EIO;
+      during_report = a_flush_waits;
+      errors_look (&e, EVICTOR_FD);
+    }
+    else {
+      a_flush_waits ();
+      errors_record (&e, EIO, 0, 0);
+      errors_call_ends (&e, call);
+    }
+    assert_results (1, EIO);
+    assert_closed (EIO);
+  }
+}
+
+/* Otherwise an evictor that always has a call in progress would stop flushes.
+ */
+static void
+a_sync_does_not_wait_for_later_calls (void **state)
+{
+  unsigned i;
+
+  begin (false, 0);
+  for (i = 0; i < 20; i++) {
+    a_call_begins ();
+    start (1);
+    while (!atomic_load (&other[0].ended)) {
+      const unsigned before = call;
+
+      a_call_begins ();
+      errors_call_ends (&e, before);
+    }
+    assert_results (1, 0);
+    errors_call_ends (&e, call);
+  }
+  assert_open ();
+}
+
+/* The evictor leaves the fsync out where no page is left to be written. */
+static void
+the_evictor_syncs_only_what_is_not_stored (void **state)
+{
+  struct pagecache pc = { .shows_writeback = true };
+
+  begin (true, 0);
+  is_clean = true;
+  errors_sync_lazily (&e, OWN_FD, &pc);
+  assert_int_equal (syncs, 0);
+  is_clean = pc.shows_writeback = false;
+  errors_sync_lazily (&e, OWN_FD, &pc);
+  assert_int_equal (syncs, 1);
+  fsync_error = EINVAL;
+  errors_sync_lazily (&e, OWN_FD, &pc);
+  assert_int_equal (errors_now (&e), 0);
+  page_error[OWN_FD] = EPERM;
+  is_clean = true;
+  errors_sync_lazily (&e, OWN_FD, &pc);
+  is_clean = false;
+  assert_closed (EPERM);
+  errors_free (&e);
 }
 
 int
 main (void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test (each_error_fails_one_flush_of_each),
-    cmocka_unit_test (a_change_beside_an_error_fails_one_more),
-    cmocka_unit_test (an_error_of_all_handles_fails_one_flush_of_each),
-    cmocka_unit_test (a_flush_of_the_own_description_uses_up_its_report),
-    cmocka_unit_test (an_unchanged_disk_needs_no_fsync),
+    cmocka_unit_test (nothing_fails_without_an_error),
+    cmocka_unit_test (the_first_error_closes_it),
+    cmocka_unit_test (each_report_to_a_flush_closes_it),
+    cmocka_unit_test (an_error_is_untold_until_a_request_fails),
+    cmocka_unit_test (an_error_of_an_earlier_life_fails_all),
+    cmocka_unit_test (refusals_leave_it_open),
+    cmocka_unit_test (the_next_sync_serves_all_that_ask),
+    cmocka_unit_test (a_sync_waits_for_calls_that_began_before_its_end),
+    cmocka_unit_test (a_sync_does_not_wait_for_later_calls),
+    cmocka_unit_test (the_evictor_syncs_only_what_is_not_stored),
   };
 
   alarm (60); /* a flush that waits for a call hangs */

@@ -1,5 +1,6 @@
-/* The page map does what page_map.h says: random histories, also where memory
- * runs out, agree with plain arrays, and check.c finds that its sums agree.
+/* The page map does what page_map.h says: random histories agree with plain
+ * arrays, check.c finds that its sums agree, and the pool has a cell for each
+ * write.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -7,33 +8,13 @@
 
 #include "unit.h"
 
+#include <sys/mman.h>
 #include <time.h>
 
 #include "eviction/evictor_impl.h"
 
 #define CELLS 6
 #define PAGES (CELLS * CELL_PAGES)
-
-/* ---- memory ---- */
-
-static unsigned left; /* allocations until one fails; 0 = none fails */
-
-void *__real_calloc (size_t n, size_t size);
-void *__wrap_calloc (size_t n, size_t size);
-void *__real_realloc (void *p, size_t size);
-void *__wrap_realloc (void *p, size_t size);
-
-void *
-__wrap_calloc (size_t n, size_t size)
-{
-  return left > 0 && --left == 0 ? NULL : __real_calloc (n, size);
-}
-
-void *
-__wrap_realloc (void *p, size_t size)
-{
-  return left > 0 && --left == 0 ? NULL : __real_realloc (p, size);
-}
 
 /* ---- examples ---- */
 
@@ -56,15 +37,127 @@ end (void **state)
 }
 
 static void
-a_window_is_full_by_cells (void **state)
+add (uint64_t offset, uint64_t length)
 {
-  uint64_t added, freed, i;
+  uint64_t added, freed;
 
-  for (i = WINDOW_CELLS; i > 0; i--) {
-    assert_false (page_map_is_full (m, UINT64_MAX, WINDOW_CELLS));
-    assert_true (page_map_add (m, i * cell_size (m), 1, 0, &added, &freed));
+  page_map_add (m, offset, length, &added, &freed);
+}
+
+/* Get the cells [nr, nr+count), and with "list" put them into the list of
+ * reads, as a read does.
+ */
+static void
+get_cells (uint64_t nr, unsigned count, bool list)
+{
+  for (; count > 0; count--, nr++) {
+    struct cell *c = cell_get (m, nr);
+
+    assert_non_null (c);
+    if (list) {
+      cell_list (m, c, nr * cell_size (m), 1, 0);
+      cell_put (m, c);
+    }
   }
-  assert_true (page_map_is_full (m, UINT64_MAX, WINDOW_CELLS));
+}
+
+static void
+reads_list_a_limited_number_of_cells (void **state)
+{
+  get_cells (0, READ_CELLS + 1, true);
+  assert_int_equal (m->nr_reads, READ_CELLS);
+  assert_int_equal (m->nr_cells, READ_CELLS);
+  assert_null (cell_find (m, READ_CELLS));
+  get_cells (0, 1, true); /* one that is listed */
+  assert_int_equal (m->read_bytes, READ_CELLS + 1);
+  cell_unlist (m, cell_find (m, 1));
+  cell_put (m, cell_find (m, 1));
+  get_cells (READ_CELLS, 1, true);
+  assert_int_equal (m->nr_reads, READ_CELLS);
+}
+
+/* All windows have as many cells as they can, no two have one in common, and so
+ * have reads and calls.
+ */
+static void
+the_pool_has_cells_for_all (void **state)
+{
+  const uint64_t size = cell_size (m);
+  uint64_t nr = READ_CELLS, before, i;
+
+  get_cells (0, READ_CELLS, true);
+  while (page_map_has_room (m)) {
+    for (i = 1; i < WINDOW_CELLS; i++) {
+      add (nr++ * size, 1);
+      assert_false (page_map_is_full (m, UINT64_MAX, WINDOW_CELLS));
+    }
+    add (nr * size + size - 1, (WRITE_CELLS - 1) * size);
+    nr += WRITE_CELLS;
+    assert_true (page_map_is_full (m, UINT64_MAX, WINDOW_CELLS));
+    assert_true (page_map_seal (m));
+  }
+  for (before = nr; page_map_has_cells (m); nr++)
+    get_cells (nr, 1, false);
+  assert_true (nr - before >= CALL_CELLS - WRITE_CELLS);
+  assert_int_equal (nr + WRITE_CELLS, m->pool_cells + 1);
+  get_cells (nr, WRITE_CELLS - 1, false); /* for the last write */
+  nr += WRITE_CELLS - 1;
+  assert_null (cell_get (m, nr));
+  assert_int_equal (m->nr_cells, nr);
+  for (i = 0; i < nr; i++)
+    assert_int_equal (cell_find (m, i)->nr, i);
+}
+
+/* Return the pages of the pool's cells that are in memory. */
+static size_t
+resident (void)
+{
+  const size_t page = sysconf (_SC_PAGESIZE);
+  const size_t pages = (m->pool_cells * sizeof (struct cell) + page - 1) / page;
+  unsigned char *in_memory = malloc (pages);
+  size_t i, n = 0;
+
+  assert_int_equal (mincore (m->pool, pages * page, in_memory), 0);
+  for (i = 0; i < pages; i++)
+    n += in_memory[i] & 1;
+  free (in_memory);
+  return n;
+}
+
+static void
+an_idle_pool_takes_no_memory (void **state)
+{
+  struct cell *c;
+  unsigned i;
+
+  assert_int_equal (resident (), 0);
+  for (i = 0; i < READ_CELLS; i++)
+    cell_get (m, i)->page[0] = OTHERS;
+  for (i = 1; i < READ_CELLS; i++)
+    cell_put (m, cell_find (m, i));
+  cells_rest (m); /* a cell is in use */
+  assert_true (resident () > 100);
+  c = cell_find (m, 0);
+  assert_int_equal (c->page[0], OTHERS);
+  cell_put (m, c);
+  cells_rest (m);
+  assert_int_equal (resident (), 0);
+  cells_rest (m);
+  for (i = 0; i < READ_CELLS; i++) {
+    assert_null (cell_find (m, i));
+    assert_int_equal (cell_get (m, i)->page[0], 0);
+  }
+}
+
+/* Return the number of cells of a bucket from "c" on. */
+static unsigned
+chain (const struct cell *c)
+{
+  unsigned n = 0;
+
+  for (; c; c = LIST_NEXT (c, same_bucket))
+    n++;
+  return n;
 }
 
 /* A client chooses the distance of its writes. */
@@ -72,20 +165,15 @@ static void
 cells_are_spread_at_any_distance (void **state)
 {
   static const uint64_t distances[] = { 1, 987, 1024, 1597, 4096, 1 << 20 };
-  struct cell *c[BUCKETS], *in_bucket;
+  struct cell *c[READ_CELLS];
   unsigned i, k, most;
 
   for (k = 0; k < COUNT (distances); k++) {
     for (i = 0; i < COUNT (c); i++)
       c[i] = cell_get (m, i * distances[k]);
-    for (i = most = 0; i < BUCKETS; i++) {
-      unsigned n = 0;
-
-      LIST_FOREACH (in_bucket, &m->buckets[i], same_bucket)
-        n++;
-      most = n > most ? n : most;
-    }
-    assert_uint_in_range (most, 1, 12);
+    for (i = most = 0; i < COUNT (c); i++)
+      most = chain (c[i]) > most ? chain (c[i]) : most;
+    assert_uint_in_range (most, 1, 8);
     assert_int_equal (page_map_next (m, distances[k], 2 * distances[k] + 1),
                       2 * distances[k]);
     assert_int_equal (page_map_next (m, 0, distances[k]), distances[k]);
@@ -97,9 +185,8 @@ cells_are_spread_at_any_distance (void **state)
 static void
 runs_equal_a_plain_loop (void **state)
 {
-  static const uint8_t bytes[] = { 0, 0, 1, 2, FAILED, FAILED | 1, OTHERS };
-  static const uint8_t masks[] = { IN_WINDOW, FAILED, 0xff,
-                                   IN_WINDOW | FAILED };
+  static const uint8_t bytes[] = { 0, 0, 1, 2, OTHERS, OTHERS | 1 };
+  static const uint8_t masks[] = { IN_WINDOW, OTHERS, 0xff };
   struct cell c = { 0 };
   unsigned round, i, n, page, from, last;
 
@@ -134,11 +221,11 @@ runs_equal_a_plain_loop (void **state)
 static struct {
   uint64_t base; /* the offset of page 0 */
   uint8_t window[PAGES];
-  bool failed[PAGES], others[PAGES];
+  bool others[PAGES];
   bool has[MOST_WINDOWS + 1][CELLS]; /* cells that have not left a window */
-  uint64_t since[MOST_WINDOWS + 1], held[MOST_WINDOWS + 1];
-  unsigned gone; /* cells that have left the oldest window */
-  uint64_t mark;
+  uint64_t held[MOST_WINDOWS + 1];
+  unsigned gone;        /* cells that have left the oldest window */
+  unsigned refs[CELLS]; /* of calls in progress */
   struct {
     uint64_t at, bytes, end; /* at = 0: not in the list of reads */
   } read[CELLS];
@@ -163,34 +250,20 @@ pick (uint64_t *offset, uint64_t *length)
 static void
 random_add (void)
 {
-  const unsigned nr = window_nr (m, m->fill), nth = random () % 8;
+  const unsigned nr = window_nr (m, m->fill);
   uint64_t offset, length, i, moved = 0, credit = 0, added, freed;
-  bool done;
 
   if (!page_map_has_room (m))
     return;
   pick (&offset, &length);
-  model.mark += random () % 20 == 0;
-  if (m->window[nr].nr_cells == 0) /* as the evictor does */
-    m->window[nr].since = model.since[nr] = model.mark;
-  left = nth < 4 ? nth : 0;
-  done = page_map_add (m, model.base + offset, length, model.mark, &added,
-                       &freed);
-  assert_int_equal (done, nth == 0 || nth >= 4 || left > 0);
-  left = 0;
-  if (!done)
-    return;
+  page_map_add (m, model.base + offset, length, &added, &freed);
   for (i = offset / m->page_size; i * m->page_size < offset + length; i++) {
     const unsigned old = model.window[i];
 
     model.has[nr][i / CELL_PAGES] = true;
     model.window[i] = nr;
     moved += old == nr ? 0 : m->page_size;
-    if (old == 0 || old == nr)
-      continue;
-    if (model.since[old] != model.mark)
-      model.failed[i] = true;
-    if (model.held[old] >= m->page_size) {
+    if (old && old != nr && model.held[old] >= m->page_size) {
       model.held[old] -= m->page_size;
       credit += m->page_size;
     }
@@ -251,7 +324,6 @@ static void
 random_leave (void)
 {
   const unsigned nr = window_nr (m, m->head);
-  const bool failed = random () % 8 == 0;
   unsigned k, i;
   struct cell *c;
 
@@ -265,31 +337,32 @@ random_leave (void)
   c = m->window[nr].cells[model.gone++];
   k = c->nr - model.base / cell_size (m);
   i = random () % (CELL_PAGES + 1);
-  window_leave (m, nr, c, 0, i, failed);
+  window_leave (m, nr, c, 0, i);
   for (; i < CELL_PAGES; i++)
     assert_int_equal (c->page[i] & IN_WINDOW, model.window[k * CELL_PAGES + i]);
-  window_leave (m, nr, c, 0, CELL_PAGES, failed);
+  window_leave (m, nr, c, 0, CELL_PAGES);
   cell_put (m, c);
   model.has[nr][k] = false;
   for (i = k * CELL_PAGES; i < (k + 1) * CELL_PAGES; i++)
-    if (model.window[i] == nr) {
-      model.failed[i] |= failed;
+    if (model.window[i] == nr)
       model.window[i] = 0;
-    }
 }
 
+/* A call begins or ends. */
 static void
-random_replaced (void)
+random_get (void)
 {
-  uint64_t offset, length, i;
+  const unsigned k = random () % CELLS;
+  const uint64_t nr = model.base / cell_size (m) + k;
 
-  pick (&offset, &length);
-  if (random () % 16 == 0) /* a write that failed at once */
-    offset = length = 0;
-  page_map_replaced (m, model.base + offset, length);
-  for (i = (offset + m->page_size - 1) / m->page_size;
-       (i + 1) * m->page_size <= offset + length; i++)
-    model.failed[i] = false;
+  if (random () % 2) {
+    assert_int_equal (cell_get (m, nr)->nr, nr);
+    model.refs[k]++;
+  }
+  else if (model.refs[k] > 0) {
+    cell_put (m, cell_find (m, nr));
+    model.refs[k]--;
+  }
 }
 
 /* A read; and as for cache=preserve, some pages are others'. */
@@ -318,9 +391,12 @@ static void
 random_unlist (void)
 {
   const unsigned k = random () % CELLS;
+  struct cell *c = cell_find (m, model.base / cell_size (m) + k);
 
-  if (model.read[k].at > 0)
-    cell_unlist (m, cell_find (m, model.base / cell_size (m) + k));
+  if (model.read[k].at > 0) {
+    cell_unlist (m, c);
+    cell_put (m, c);
+  }
   model.read[k].at = 0;
 }
 
@@ -330,13 +406,11 @@ static void
 compare_cell (unsigned k)
 {
   const struct cell *c = cell_find (m, model.base / cell_size (m) + k);
-  bool needed = model.read[k].at > 0;
+  bool needed = model.read[k].at > 0 || model.refs[k] > 0;
   unsigned nr, i;
 
   for (nr = 1; nr <= m->nr_windows; nr++)
     needed |= model.has[nr][k];
-  for (i = k * CELL_PAGES; i < (k + 1) * CELL_PAGES; i++)
-    needed |= model.failed[i];
   assert_int_equal (c != NULL, needed);
   if (c == NULL) {
     memset (&model.others[k * CELL_PAGES], 0, CELL_PAGES);
@@ -345,9 +419,8 @@ compare_cell (unsigned k)
   for (i = 0; i < CELL_PAGES; i++) {
     const unsigned page = k * CELL_PAGES + i;
 
-    assert_int_equal (c->page[i], model.window[page] |
-                                    (model.failed[page] ? FAILED : 0) |
-                                    (model.others[page] ? OTHERS : 0));
+    assert_int_equal (c->page[i],
+                      model.window[page] | (model.others[page] ? OTHERS : 0));
   }
   assert_int_equal (c->listed, model.read[k].at > 0);
   if (c->listed) {
@@ -355,12 +428,6 @@ compare_cell (unsigned k)
     assert_int_equal (c->read_bytes, model.read[k].bytes);
     assert_int_equal (c->read_end, model.read[k].end);
   }
-}
-
-static bool
-is_newer (uint64_t page)
-{
-  return model.window[page] || model.failed[page];
 }
 
 /* Ask for a random range. */
@@ -374,42 +441,19 @@ compare_answer (void)
   last = (offset + length - 1) / size;
   known = length;
   assert_int_equal (page_map_is_newer (m, model.base + offset, &known),
-                    is_newer (offset / size));
+                    model.window[offset / size] != 0);
   for (i = offset / size; i <= last; i++)
-    if (is_newer (i) != is_newer (offset / size))
+    if (!model.window[i] != !model.window[offset / size])
       break;
   assert_int_equal (known, i <= last ? i * size - offset : length);
-}
-
-/* The failed ranges are all, or as many as are asked for. */
-static void
-compare_failed (void)
-{
-  static struct extent ranges[PAGES];
-  const uint64_t most = random () % 2 ? PAGES : random () % 5;
-  const size_t first = page_map_failed (m, 0, ranges, most ? 1 : 0);
-  const size_t n = first +
-                   page_map_failed (m, first, ranges + first, most - first);
-  uint64_t bytes = 0, page;
-  size_t i;
-
-  assert_true (n <= most);
-  for (i = 0; i < n; i++) {
-    bytes += ranges[i].length;
-    page = (ranges[i].offset - model.base) / m->page_size;
-    for (; ranges[i].length > 0; ranges[i].length -= m->page_size)
-      assert_true (model.failed[page++]);
-  }
-  if (most == PAGES)
-    assert_int_equal (bytes, m->failed * m->page_size);
 }
 
 static void
 compare_all (void)
 {
   uint64_t latest = UINT64_MAX;
-  const struct cell *c;
   unsigned nr, k;
+  const struct cell *c;
 
   for (k = 0; k < CELLS; k++)
     compare_cell (k);
@@ -422,21 +466,25 @@ compare_all (void)
     assert_true (c->read_at < latest); /* which is the order of the list */
     latest = c->read_at;
   }
-  assert_true (m->nr_cells > 0 || m->buckets == NULL);
   compare_answer ();
-  compare_failed ();
   lock_take (&ev.lock);
   evictor_check_locked (&ev);
   lock_release (&ev.lock);
 }
 
 static void
+random_rest (void)
+{
+  cells_rest (m);
+}
+
+static void
 history (uint64_t page_size, unsigned windows, bool at_the_end)
 {
   static void (*const steps[]) (void) = {
-    random_add,  random_add,    random_add,     random_add,   random_add,
-    random_seal, random_leave,  random_leave,   random_leave, random_read,
-    random_runs, random_unlist, random_replaced
+    random_add,  random_add,    random_add,   random_add,   random_add,
+    random_seal, random_leave,  random_leave, random_leave, random_read,
+    random_runs, random_unlist, random_get,   random_rest
   };
   unsigned step;
 
@@ -469,7 +517,9 @@ int
 main (int argc, char *argv[])
 {
   const struct CMUnitTest tests[] = {
-    TEST (a_window_is_full_by_cells),
+    TEST (reads_list_a_limited_number_of_cells),
+    TEST (the_pool_has_cells_for_all),
+    TEST (an_idle_pool_takes_no_memory),
     TEST (cells_are_spread_at_any_distance),
     cmocka_unit_test (runs_equal_a_plain_loop),
     cmocka_unit_test (random_histories_equal_arrays),

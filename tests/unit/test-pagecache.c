@@ -153,6 +153,22 @@ each_file_system_has_the_calls_that_work_on_it (void **state)
   assert_false (pc.clean_is_stored);
 }
 
+/* All other values may mean that data is lost. */
+static void
+refusals_are_told_from_errors (void **state)
+{
+  static const int refusals[] = { EACCES, EBADF,      EINTR, EINVAL,
+                                  ENOSYS, EOPNOTSUPP, EPERM };
+  unsigned found = 0;
+  int err;
+
+  for (err = 0; err < 200; err++)
+    found += pagecache_is_refusal (err);
+  assert_int_equal (found, COUNT (refusals));
+  while (found > 0)
+    assert_true (pagecache_is_refusal (refusals[--found]));
+}
+
 /* More often than a process may have mappings. */
 static void
 leaves_no_mapping (void **state)
@@ -172,6 +188,7 @@ main (void)
     TEST (counts_and_finds_what_is_in_memory),
     TEST (reports_that_it_cannot_count),
     TEST (each_file_system_has_the_calls_that_work_on_it),
+    cmocka_unit_test (refusals_are_told_from_errors),
     TEST (leaves_no_mapping),
   };
 

@@ -1,4 +1,4 @@
-/* The cells of a page map, in a hash table.
+/* The cells of a page map: a pool, and a hash table by number.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -6,23 +6,45 @@
 
 #include <config.h>
 
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "page_map.h"
+
+/* Zeroes are an empty table, and cells that were never used. */
+struct pool {
+  struct bucket buckets[BUCKETS];
+  struct cell cells[];
+};
+
+static size_t
+pool_size (const struct page_map *m)
+{
+  return sizeof *m->pool + m->pool_cells * sizeof m->pool->cells[0];
+}
+
+bool
+cells_init (struct page_map *m)
+{
+  m->pool = mmap (NULL, pool_size (m), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return m->pool != MAP_FAILED;
+}
 
 void
 cells_free (struct page_map *m)
 {
-  struct cell *c;
-  unsigned i;
+  munmap (m->pool, pool_size (m));
+}
 
-  for (i = 0; m->buckets && i < BUCKETS; i++)
-    while ((c = LIST_FIRST (&m->buckets[i]))) {
-      LIST_REMOVE (c, same_bucket);
-      free (c);
-    }
-  free (m->buckets);
+void
+cells_rest (struct page_map *m)
+{
+  if (m->nr_cells > 0 || m->used_cells == 0)
+    return;
+  madvise (m->pool, pool_size (m), MADV_DONTNEED); /* all is zero again */
+  LIST_INIT (&m->free);
+  m->used_cells = 0;
 }
 
 /* The bucket of a cell.  A file system puts its groups at multiples of a power
@@ -34,7 +56,7 @@ bucket_of (const struct page_map *m, uint64_t nr)
   uint64_t h = (nr + 1) * UINT64_C (0x9e3779b97f4a7c15);
 
   h = (h ^ h >> 30) * UINT64_C (0xbf58476d1ce4e5b9);
-  return &m->buckets[(h ^ h >> 27) % BUCKETS];
+  return &m->pool->buckets[(h ^ h >> 27) % BUCKETS];
 }
 
 struct cell *
@@ -42,22 +64,24 @@ cell_find (const struct page_map *m, uint64_t nr)
 {
   struct cell *c;
 
-  if (m->buckets == NULL)
-    return NULL;
   LIST_FOREACH (c, bucket_of (m, nr), same_bucket)
     if (c->nr == nr)
       break;
   return c;
 }
 
-/* Free the table if there is no cell. */
-static void
-free_buckets (struct page_map *m)
+/* Take a cell from the pool, the one that was given back last. */
+static struct cell *
+take_cell (struct page_map *m)
 {
-  if (m->nr_cells > 0)
-    return;
-  free (m->buckets);
-  m->buckets = NULL;
+  struct cell *c = LIST_FIRST (&m->free);
+
+  if (c == NULL)
+    return m->used_cells < m->pool_cells ? &m->pool->cells[m->used_cells++]
+                                         : NULL;
+  LIST_REMOVE (c, same_bucket);
+  memset (c, 0, sizeof *c);
+  return c;
 }
 
 struct cell *
@@ -66,13 +90,9 @@ cell_get (struct page_map *m, uint64_t nr)
   struct cell *c = cell_find (m, nr);
 
   if (c == NULL) {
-    if (m->buckets == NULL)
-      m->buckets = calloc (BUCKETS, sizeof *m->buckets);
-    c = m->buckets ? calloc (1, sizeof *c) : NULL;
-    if (c == NULL) {
-      free_buckets (m);
+    c = take_cell (m);
+    if (c == NULL)
       return NULL;
-    }
     c->nr = nr;
     LIST_INSERT_HEAD (bucket_of (m, nr), c, same_bucket);
     m->nr_cells++;
@@ -84,19 +104,38 @@ cell_get (struct page_map *m, uint64_t nr)
 void
 cell_put (struct page_map *m, struct cell *c)
 {
-  if (--c->refs > 0 || c->dirty > 0 || c->failed > 0)
+  if (--c->refs > 0)
     return;
   LIST_REMOVE (c, same_bucket);
-  free (c);
+  LIST_INSERT_HEAD (&m->free, c, same_bucket);
   m->nr_cells--;
-  free_buckets (m);
+}
+
+void
+cells_each (const struct page_map *m,
+            void (*visit) (const struct cell *c, void *arg), void *arg)
+{
+  const struct cell *c;
+  unsigned i;
+
+  for (i = 0; i < BUCKETS && m->nr_cells > 0; i++)
+    LIST_FOREACH (c, &m->pool->buckets[i], same_bucket)
+      visit (c, arg);
+}
+
+static void
+note_next (const struct cell *c, void *arg)
+{
+  uint64_t *range = arg; /* (nr, end) */
+
+  if (c->nr > range[0] && c->nr < range[1])
+    range[1] = c->nr;
 }
 
 uint64_t
 page_map_next (const struct page_map *m, uint64_t nr, uint64_t end)
 {
-  const struct cell *c;
-  unsigned i;
+  uint64_t range[2] = { nr, end };
 
   if (m->nr_cells == 0)
     return end;
@@ -105,11 +144,8 @@ page_map_next (const struct page_map *m, uint64_t nr, uint64_t end)
       ;
     return nr < end ? nr : end;
   }
-  for (i = 0; i < BUCKETS; i++)
-    LIST_FOREACH (c, &m->buckets[i], same_bucket)
-      if (c->nr > nr && c->nr < end)
-        end = c->nr;
-  return end;
+  cells_each (m, note_next, range);
+  return range[1];
 }
 
 /* Skip pages in the state "none", by eight.  Returns "page" or one behind it.
@@ -150,9 +186,14 @@ cell_list (struct page_map *m, struct cell *c, uint64_t offset, uint64_t length,
            uint64_t now)
 {
   const uint64_t end = offset + length - c->nr * cell_size (m);
+  const uint64_t page = m->page_size;
+  const uint64_t bytes = (offset + length + page - 1) / page * page -
+                         offset / page * page;
 
   if (c->listed)
     TAILQ_REMOVE (&m->reads, c, reads);
+  else if (m->nr_reads >= READ_CELLS)
+    return;
   else {
     c->refs++;
     c->read_end = c->read_bytes = 0;
@@ -161,8 +202,8 @@ cell_list (struct page_map *m, struct cell *c, uint64_t offset, uint64_t length,
   TAILQ_INSERT_HEAD (&m->reads, c, reads);
   c->listed = true;
   c->read_at = now;
-  c->read_bytes += length;
-  m->read_bytes += length;
+  c->read_bytes += bytes;
+  m->read_bytes += bytes;
   if (end > c->read_end)
     c->read_end = end;
 }
@@ -174,5 +215,4 @@ cell_unlist (struct page_map *m, struct cell *c)
   c->listed = false;
   m->nr_reads--;
   m->read_bytes -= c->read_bytes;
-  cell_put (m, c);
 }

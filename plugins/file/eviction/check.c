@@ -33,22 +33,24 @@ NBDKIT_DLL_PUBLIC int file_debug_check;
   } while (0)
 
 struct sums {
+  const struct evictor *ev;
   size_t cells;
-  uint64_t failed, read_bytes;
-  unsigned failures, reads;
+  uint64_t read_bytes;
+  unsigned reads;
   uint64_t pages[MOST_WINDOWS + 1];
 };
 
 static void
-check_cell (const struct evictor *ev, const struct cell *c, struct sums *s)
+check_cell (const struct cell *c, void *sums)
 {
-  unsigned in[MOST_WINDOWS + 1] = { 0 }, failed = 0, lists = c->listed, nr, i;
+  struct sums *s = sums;
+  const struct evictor *ev = s->ev;
+  unsigned in[MOST_WINDOWS + 1] = { 0 }, lists = c->listed, nr, i;
 
   for (i = 0; i < CELL_PAGES; i++) {
     nr = c->page[i] & IN_WINDOW;
     CHECK (nr <= ev->map.nr_windows);
     in[nr]++;
-    failed += !!(c->page[i] & FAILED);
     CHECK (nr == 0 || (i >= c->in[nr].first && i < c->in[nr].end));
   }
   for (nr = 1; nr <= ev->map.nr_windows; nr++) {
@@ -59,13 +61,10 @@ check_cell (const struct evictor *ev, const struct cell *c, struct sums *s)
   CHECK (c->dirty == CELL_PAGES - in[0]);
   CHECK (c->dirty == 0 || span_has (&ev->touched, c->nr * cell_size (&ev->map),
                                     (c->nr + 1) * cell_size (&ev->map)));
-  CHECK (c->failed == failed);
   CHECK (c->refs >= lists);
-  CHECK (c->refs > 0 || failed > 0);
+  CHECK (c->refs > 0);
   CHECK (cell_find (&ev->map, c->nr) == c);
   s->cells++;
-  s->failed += failed;
-  s->failures += failed > 0;
   s->reads += c->listed;
   s->read_bytes += c->listed ? c->read_bytes : 0;
 }
@@ -75,21 +74,14 @@ evictor_check_locked (const struct evictor *ev)
 {
   const struct page_map *m = &ev->map;
   uint64_t held = 0, in_flight = 0;
-  struct sums s = { 0 };
-  unsigned pins = 0, nr, i;
-  const struct cell *c;
+  struct sums s = { .ev = ev };
+  unsigned pins = 0, nr;
 
   lock_assert (&ev->lock);
-  for (i = 0; m->buckets && i < BUCKETS; i++)
-    LIST_FOREACH (c, &m->buckets[i], same_bucket)
-      check_cell (ev, c, &s);
+  cells_each (m, check_cell, &s);
   CHECK (s.cells == m->nr_cells);
-  CHECK (s.failed == m->failed);
   CHECK (s.reads == m->nr_reads);
   CHECK (s.read_bytes == m->read_bytes);
-  TAILQ_FOREACH (c, &m->failures, failures)
-    s.failures--;
-  CHECK (s.failures == 0);
   for (nr = 1; nr <= m->nr_windows; nr++) {
     CHECK (s.pages[nr] == m->window[nr].pages);
     held += m->window[nr].held;

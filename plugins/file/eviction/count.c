@@ -7,25 +7,22 @@
 
 #include <config.h>
 
-#include <inttypes.h>
-
-#define NBDKIT_API_VERSION 2
-#include <nbdkit-plugin.h>
-
 #include "evictor_impl.h"
 
 /* ---- readers ---- */
 
 void
-evictor_count_reader (struct evictor *ev, uint64_t second)
+evictor_count_reader (struct evictor *ev, uint64_t second, bool is_stream)
 {
   lock_take (&ev->lock);
   if (ev->readers.second != second) {
     ev->readers.before = ev->readers.second + 1 == second ? ev->readers.now : 0;
-    ev->readers.now = 0;
     ev->readers.second = second;
+    ev->readers.streams[1] = ev->readers.streams[0];
+    ev->readers.now = ev->readers.streams[0] = 0;
   }
-  ev->readers.now++;
+  ev->readers.now += !is_stream;
+  ev->readers.streams[0] += is_stream;
   evictor_unlock (ev);
 }
 
@@ -86,7 +83,6 @@ int64_t
 count_left_unlocks (struct evictor *ev)
 {
   const int64_t resident = ev->config.preserve ? 0 : count_unlocks (ev);
-  const int64_t failed = ev->map.failed * ev->map.page_size;
 
   lock_assert (&ev->lock);
   if (page_map_has_windows (&ev->map) || ev->map.nr_reads > 0)
@@ -98,22 +94,25 @@ count_left_unlocks (struct evictor *ev)
       !ev->config.preserve && count_readers_locked (ev) > 0 &&
       ev->idle.attempts == 0)
     return -1;
-  return resident <= 0 ? resident : resident > failed ? resident - failed : 0;
+  return resident;
 }
 
-/* The pages are counted each time that requests of this many bytes were made.
+/* The pages of a busy disk are counted at most once in this time, in ns; and a
+ * count takes at most one COUNT_FRACTION of the time: it costs what is
+ * resident, also where another process maps a large file.
  */
-#define BYTES_PER_COUNT (UINT64_C (4) << 20)
-
-/* A count takes at most this fraction of the time: it costs what is resident,
- * also where another process maps a large file.
- */
+#define COUNT_NS UINT64_C (1000000000)
 #define COUNT_FRACTION 50
 
+/* If pages are above the allowance after a sweep, because other processes map
+ * or use them, the next sweep comes after 2 s, 4, 8, ..., up to this time.
+ */
+#define MAX_SWEEP_PAUSE (64 * COUNT_NS)
+
 /* Bytes that may be resident without a reason to sweep: windows, read cells,
- * requests in progress, failed pages, and the readahead of every reader, which
- * the kernel may double.  A quarter of the share is added because the count is
- * older than these values.
+ * requests in progress, and the readahead of every reader, which the kernel may
+ * double.  A quarter of the share is added because the count is older than
+ * these values.
  */
 static uint64_t
 allowance_locked (const struct evictor *ev)
@@ -121,55 +120,42 @@ allowance_locked (const struct evictor *ev)
   lock_assert (&ev->lock);
   return ev->map.nr_reads * cell_size (&ev->map) +
          (uint64_t) atomic_load (&ev->reading) + ev->throttle.used +
-         ev->map.failed * ev->map.page_size +
          2 * count_readers_locked (ev) * ev->config.read_ahead +
          throttle_share (&ev->throttle) / 4;
 }
 
-/* The number of counts after which pages that stayed in a sweep are swept
- * again: other processes may have released them.
- */
-#define COUNTS_PER_TRY 256
-
-/* Where pages cannot be counted, a sweep for each share of requests limits the
- * resident pages; also where the kernel has begun to refuse to count them, as
- * after a chown(2).
+/* Where pages cannot be counted, also where the kernel has begun to refuse it,
+ * as after a chown(2), a sweep for each share of requests limits them.
  */
 bool
 count_due_unlocks (struct evictor *ev)
 {
+  const bool counts = ev->config.pages->counts == COUNTS_BY_CACHESTAT;
   const uint64_t began = nanoseconds_now ();
-  int64_t resident = -1, excess;
+  uint64_t wait = COUNT_NS, end;
+  int64_t resident = -1;
 
   lock_assert (&ev->lock);
-  if (ev->config.preserve || ev->count.after > 0 ||
-      began < ev->count.not_before || ev->sweep.at != UINT64_MAX)
+  if (ev->config.preserve || ev->sweep.at != UINT64_MAX ||
+      (counts ? began < ev->count.at : ev->count.after > 0))
     return false;
-  if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
+  if (counts)
     resident = count_unlocks (ev);
-  ev->count.after = resident == -1 ? throttle_share (&ev->throttle)
-                                   : BYTES_PER_COUNT;
-  ev->count.not_before = nanoseconds_now () +
-                         COUNT_FRACTION * (nanoseconds_now () - began);
-  if (resident == -1 && ev->count.after_sweep &&
-      ev->config.pages->counts == COUNTS_BY_CACHESTAT) {
-    ev->count.after_sweep = false;
-    return true;
+  end = nanoseconds_now ();
+  ev->count.after = throttle_share (&ev->throttle);
+  if (resident == -1)
+    drop_sweep_begins_locked (ev);
+  else if ((uint64_t) resident <= allowance_locked (ev))
+    ev->count.pause = 0;
+  else if (end >= ev->count.swept_at + ev->count.pause) {
+    drop_sweep_begins_locked (ev);
+    ev->count.swept_at = end;
+    ev->count.pause = 2 * (ev->count.pause + COUNT_NS);
+    if (ev->count.pause > MAX_SWEEP_PAUSE)
+      ev->count.pause = MAX_SWEEP_PAUSE;
   }
-  excess = resident - (int64_t) allowance_locked (ev);
-  if (ev->count.after_sweep) /* other processes map or use what has stayed */
-    ev->count.tolerated = excess > 0 ? excess : 0;
-  else if (++ev->count.nr % COUNTS_PER_TRY == 0)
-    ev->count.tolerated = 0;
-  ev->count.after_sweep = false;
-  if (resident >= 0 && excess <= (int64_t) ev->count.tolerated)
-    return true;
-  drop_sweep_begins_locked (ev);
-  if (file_debug_evict) {
-    evictor_unlock (ev);
-    nbdkit_debug ("%s: sweeping: %" PRIi64 " bytes are resident",
-                  ev->config.name, resident);
-    lock_take (&ev->lock);
-  }
+  if (COUNT_FRACTION * (end - began) > wait)
+    wait = COUNT_FRACTION * (end - began);
+  ev->count.at = end + wait;
   return true;
 }

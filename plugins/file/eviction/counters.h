@@ -18,8 +18,6 @@
  */
 #define COUNTERS(X)                                                            \
   X (STATS_WINDOWS, windows)                                                   \
-  X (STATS_WINDOW_REQUESTS, window_requests)                                   \
-  X (STATS_WINDOW_EXTENTS, window_extents)                                     \
   X (STATS_EVICTED_BYTES, evicted_bytes)                                       \
   X (STATS_SWEEPS, sweeps)                                                     \
   X (STATS_WRITEBACK_WAITS, writeback_waits)                                   \

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "evictor_impl.h"
+#include "kernel.h"
 
 /* The most ranges that are dropped before the lock is taken again: those of a
  * piece of random writes.  A writer to one of them waits for all: with 64, one
@@ -24,14 +25,16 @@
 /* In the list of drops in progress while the lock is released. */
 struct drop {
   LIST_ENTRY (drop) next;
+  enum drop_kind kind;
   struct extent runs[MOST_RUNS];
   unsigned nr;
 };
 
-bool
-drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
-                            uint64_t length)
+enum drop_kind
+drop_in_progress_locked (const struct evictor *ev, uint64_t offset,
+                         uint64_t length)
 {
+  enum drop_kind kind = NO_DROP;
   const struct drop *d;
   unsigned i;
 
@@ -39,9 +42,9 @@ drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
   LIST_FOREACH (d, &ev->drops, next)
     for (i = 0; i < d->nr; i++)
       if (offset < d->runs[i].offset + d->runs[i].length &&
-          d->runs[i].offset < offset + length)
-        return true;
-  return false;
+          d->runs[i].offset < offset + length && d->kind > kind)
+        kind = d->kind;
+  return kind;
 }
 
 /* Add a range, which follows all others. */
@@ -83,23 +86,17 @@ add_cell (const struct evictor *ev, struct drop *d, const struct cell *c,
     *page = end;
 }
 
-/* Drop the ranges.  A file system that has shut down refuses to start each
- * writeback: that is no reason to write failed pages once more again.  But if a
- * client's thread drops, other pages may have failed in the meantime.
- */
 static void
 drop_ranges_unlocks (struct evictor *ev, struct drop *d)
 {
-  const errors_mark before = errors_now (ev->config.errors);
-  int err;
+  unsigned i;
 
   lock_assert (&ev->lock);
   LIST_INSERT_HEAD (&ev->drops, d, next);
   evictor_unlock (ev);
-  err = reports_drop (ev, d->runs, d->nr);
+  for (i = 0; i < d->nr; i++)
+    kernel_drop (ev->config.fd, d->runs[i].offset, d->runs[i].length);
   lock_take (&ev->lock);
-  if (err && before && ev->retry.retried == before)
-    ev->retry.retried = errors_now (ev->config.errors);
   LIST_REMOVE (d, next);
   cond_broadcast (&ev->changed);
 }
@@ -147,24 +144,15 @@ try_ranges_unlocks (struct evictor *ev, struct drop *d, bool all)
   ev->pause.left = ev->pause.length;
 }
 
-/* Whether other processes may have pages of a cell that are not known. */
-static bool
-is_unknown (const struct evictor *ev, const struct cell *c)
-{
-  return ev->config.preserve && c->looked != LOOKED;
-}
-
 /* ---- windows ---- */
 
 /* Whether a window is the last one that has pages in the cell.  If a reader
- * uses the cell, too, the rest is dropped when it is through.  A write without
- * a cell may have pages anywhere, and is the one to report their errors.
+ * uses the cell, too, the rest is dropped when it is through.
  */
 static bool
-is_last (const struct evictor *ev, const struct cell *c, unsigned nr)
+is_last (const struct cell *c, unsigned nr)
 {
-  return c->in[nr].pages == c->dirty && !c->listed && !is_unknown (ev, c) &&
-         ev->unmapped == 0;
+  return c->in[nr].pages == c->dirty && !c->listed;
 }
 
 /* With preserve, keep a cell in the list of reads whose pages are still
@@ -180,7 +168,7 @@ list_leftovers_unlocks (struct evictor *ev, struct cell *c)
   unsigned i;
 
   lock_assert (&ev->lock);
-  if (!ev->config.preserve || is_unknown (ev, c))
+  if (!ev->config.preserve)
     return;
   evictor_unlock (ev);
   if (!pagecache_find (ev->config.pages, ev->config.fd, offset, CELL_PAGES,
@@ -201,14 +189,14 @@ drop_written_unlocks (struct evictor *ev, unsigned nr)
 
   lock_assert (&ev->lock);
   while (at->cell < w->waited.cell) {
-    struct drop d = { .nr = 0 };
+    struct drop d = { .kind = SHORT_DROP };
     const uint64_t pages = w->pages;
     unsigned i = at->cell;
 
     while (at->cell < w->waited.cell && !is_full (&d)) {
       struct cell *c = w->cells[at->cell];
       const struct part *p = &c->in[nr];
-      const bool all = is_last (ev, c, nr);
+      const bool all = is_last (c, nr);
       const unsigned end = all ? CELL_PAGES : p->end;
       unsigned from;
 
@@ -217,7 +205,7 @@ drop_written_unlocks (struct evictor *ev, unsigned nr)
           at->page = p->first;
         from = at->page;
         add_cell (ev, &d, c, &at->page, end, nr, all);
-        window_leave (&ev->map, nr, c, from, at->page, false);
+        window_leave (&ev->map, nr, c, from, at->page);
         if (at->page < end)
           break;
       }
@@ -228,7 +216,7 @@ drop_written_unlocks (struct evictor *ev, unsigned nr)
                   (pages - w->pages) * ev->map.page_size);
     try_ranges_unlocks (ev, &d, false);
     for (; i < at->cell; i++) {
-      if (is_last (ev, w->cells[i], nr))
+      if (is_last (w->cells[i], nr))
         list_leftovers_unlocks (ev, w->cells[i]);
       cell_put (&ev->map, w->cells[i]);
     }
@@ -244,8 +232,10 @@ static uint64_t
 most_cells (const struct evictor *ev)
 {
   const uint64_t share = throttle_share (&ev->throttle);
+  const unsigned *n = ev->readers.streams;
 
-  return share / 2 / cell_size (&ev->map) + 2 + 2 * count_readers_locked (ev);
+  return share / 2 / cell_size (&ev->map) + 2 +
+         2 * (count_readers_locked (ev) + (n[0] > n[1] ? n[0] : n[1]));
 }
 
 /* With preserve there is no readahead, and leftovers stay in the list. */
@@ -296,7 +286,7 @@ bool
 drop_reads_unlocks (struct evictor *ev, bool all)
 {
   const bool many = all || has_many_reads (ev, 1);
-  struct drop d = { .nr = 0 };
+  struct drop d = { .kind = SHORT_DROP };
   const struct cell *next;
   unsigned page = 0, end;
   struct cell *c;
@@ -308,15 +298,15 @@ drop_reads_unlocks (struct evictor *ev, bool all)
     if (many || c->read_bytes > 0)
       break;
   }
-  if (c == NULL || ev->unmapped > 0)
+  if (c == NULL)
     return false;
   whole = many || is_through (ev, c);
   end = whole ? CELL_PAGES : c->read_end / ev->map.page_size;
-  c->refs++;
   /* First: a read that comes during the drop counts again. */
   if (whole)
     cell_unlist (&ev->map, c);
   else { /* not before the others again */
+    c->refs++;
     ev->map.read_bytes -= c->read_bytes;
     c->read_bytes = 0;
     TAILQ_REMOVE (&ev->map.reads, c, reads);
@@ -324,36 +314,17 @@ drop_reads_unlocks (struct evictor *ev, bool all)
   }
   do {
     d.nr = 0;
-    if (is_unknown (ev, c))
-      page = end;
-    else
-      add_cell (ev, &d, c, &page, end, 0, true);
+    add_cell (ev, &d, c, &page, end, 0, true);
     next = cell_find (&ev->map, c->nr + 1);
     if (whole && page >= end && !(next && next->listed))
       add_readahead (ev, &d, c);
     try_ranges_unlocks (ev, &d, all);
-  } while (page < end && ev->unmapped == 0);
+  } while (page < end);
   if (whole)
     list_leftovers_unlocks (ev, c);
   cell_put (&ev->map, c);
+  cond_broadcast (&ev->changed); /* a cell may be free */
   return true;
-}
-
-/* ---- failed pages ---- */
-
-void
-drop_rest_unlocks (struct evictor *ev, const struct extent *e)
-{
-  const uint64_t cell = cell_size (&ev->map);
-  struct cell *c = cell_find (&ev->map, e->offset / cell);
-  unsigned page = e->offset % cell / ev->map.page_size;
-  struct drop d = { .nr = 0 };
-
-  lock_assert (&ev->lock);
-  if (c == NULL || ev->unmapped > 0 || is_unknown (ev, c)) /* later */
-    return;
-  add_cell (ev, &d, c, &page, CELL_PAGES, 0, true);
-  drop_ranges_unlocks (ev, &d);
 }
 
 /* ---- sweeps ---- */
@@ -410,11 +381,11 @@ bool
 drop_sweep_unlocks (struct evictor *ev, bool all)
 {
   const uint64_t begin = nanoseconds_now (), size = cell_size (&ev->map);
-  struct drop d = { .nr = 0 };
+  struct drop d = { .kind = SWEEP };
   uint64_t end, at = ev->sweep.at;
 
   lock_assert (&ev->lock);
-  if (at == UINT64_MAX || ev->unmapped > 0)
+  if (at == UINT64_MAX)
     return false;
   end = ((at + ev->sweep.most) / size + 1) * size;
   if (end > ev->touched.high)
@@ -423,11 +394,6 @@ drop_sweep_unlocks (struct evictor *ev, bool all)
     at = sweep_cell (ev, &d, at, end, all);
   drop_ranges_unlocks (ev, &d);
   ev->sweep.at = at < ev->touched.high ? at : UINT64_MAX;
-  if (ev->sweep.at == UINT64_MAX) {
-    ev->count.after_sweep = true;
-    if (ev->config.pages->counts == COUNTS_BY_CACHESTAT)
-      ev->count.after = 0;
-  }
   if (nanoseconds_now () - begin >= QUICK_NS)
     ev->sweep.most = PIECE;
   else if (ev->sweep.most < MOST_PIECE ||

@@ -1,23 +1,24 @@
-/* Writeback errors of a disk: each fails a flush of every connection that could
- * have written.
+/* Writeback errors of a disk: a latch, which the first error closes.
+ *
+ * After a writeback error every later write, zero, trim, FUA request and flush
+ * of every client of the disk fails, until the last client has left.  Linux
+ * keeps no promise about pages whose writeback failed, and a second fsync(2)
+ * succeeds over them.  So nothing that follows an error may succeed.
  *
  * The kernel reports a failed writeback once on each open file description
- * (errseq_t, Linux 4.13).  A failed cache flush of the device, and ext4's error
- * of starting writeback, it reports to one caller only.  So the evictor,
- * flushes and requests with FUA use one description of a disk, and each call
- * that may use up a report is recorded while it is in progress.  A call that
- * fails makes the mark of the disk greater.  A flush fails if the mark is newer
- * than the one that its connection has reported.  Before it succeeds, it waits
- * until the calls that began before its sync ended have recorded their result.
+ * (errseq_t, Linux 4.13).  Flushes sync one description, and the evictor has
+ * another, so neither can use up the other's report.  Two kinds of errors the
+ * kernel reports to one caller only: the failed cache flush of a device, and
+ * ext4's error of starting writeback.  So
  *
- * A successful flush promises the changes of all connections.  So the changes
- * that had ended when an error was recorded, or were in progress, are suspect:
- * each connection's flushes fail until one that failed has covered them.
+ * - flushes and FUA requests sync one at a time, as databases commit: each sync
+ *   serves all requests that asked for one before it began, and all get its
+ *   result;
+ * - before a sync ends, it waits for the other calls that may get a report and
+ *   that began before.
  *
- * Flushes and requests with FUA sync the disk one at a time, as databases
- * commit: each sync serves all requests that asked for one before it began.  So
- * they need not wait for each other's reports, and the disk flushes its cache
- * less often.  File systems that sync each handle have a sync for each request.
+ * File systems that sync each open handle (FUSE, NFS) sync the connection's own
+ * description.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -29,121 +30,97 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
+#include "counters.h"
 #include "util.h"
 
-/* A position in the history of errors: their number in the upper bits, the
- * errno value of the latest in the lower 16.  Later marks are greater.
- */
-typedef uint64_t errors_mark;
+struct pagecache;
 
-/* A system call in progress that may use up a report. */
-struct errors_call {
-  TAILQ_ENTRY (errors_call) next; /* in the order in which they began */
-  uint64_t number;                /* 1, 2, ... in the same order */
-};
-
-/* What the flushes of a connection, or of any, have reported: guarded by the
- * lock of errors.
- */
-struct errors_client {
-  errors_mark reported; /* they have failed for errors up to this one */
-  uint64_t covered;     /* changes that ended before one that failed for this
-                         * error began: if "suspect" is later, one more fails */
+struct errors_config {
+  int fd;           /* the description that flushes sync */
+  bool per_handle;  /* see pagecache_syncs_handles */
+  int before;       /* errno value of an error of an earlier life of the disk,
+                     * for which no request has failed, or 0 */
+  const char *name; /* for messages */
+  struct counters *counters; /* may be NULL */
 };
 
 struct errors {
-  int fd;              /* the description of all calls; constant */
-  bool per_handle;     /* a flush syncs the connection's own description: the
-                        * file system syncs each open handle; constant */
-  bool has_range;      /* see pagecache_has_range; constant */
-  atomic_bool changed; /* a request has changed the disk */
-  struct lock lock;    /* guards all below, except reads of the mark and
-                        * the count of changes */
-  _Atomic errors_mark mark;     /* of the latest error, 0 = none */
-  _Atomic errors_mark of_pages; /* of the latest error that a flush found on
-                                 * the description of the disk, where flushes
-                                 * sync others */
-  _Atomic uint64_t ended;       /* changes that have ended, which number them */
-  uint64_t suspect; /* the latest change that may have failed with the latest
-                     * error */
-  struct errors_client any; /* of all connections */
-  TAILQ_HEAD (, errors_call) calls;
-  uint64_t nr_calls; /* that have begun */
-  uint64_t awaited;  /* a thread waits for the calls up to this one, and perhaps
-                      * others for later ones; or UINT64_MAX */
-  struct cond call_ended; /* all of these */
-  uint64_t nr_syncs;     /* of the description, for requests, that have begun */
+  struct errors_config config; /* constant */
+  bool has_range;              /* see pagecache_has_range; constant */
+  atomic_bool changed;         /* a request has changed the disk */
+  _Atomic int first;           /* errno value of the first error; 0 = none: the
+                                * latch is open */
+  atomic_bool told;            /* a request has failed for it */
+  struct lock lock;            /* guards all below */
+  unsigned phase;              /* 0 or 1: of calls that begin now */
+  unsigned calls[2];           /* in progress, by phase */
+  struct cond call_ended;
+  uint64_t nr_syncs;     /* for requests, that have begun */
   bool syncing;          /* the last one is in progress */
-  uint64_t synced_calls; /* nr_calls when the last one ended */
+  int result;            /* errno value of the last one that ended, or 0 */
   struct cond synced[2]; /* a sync with an even, odd number has ended, or that
                           * before it */
 };
 
-/* Begin without errors.  "fd" belongs to the caller, and outlives the record.
- */
-void errors_init (struct errors *e, int fd, bool per_handle);
+/* What the configuration points to outlives the latch. */
+void errors_init (struct errors *e, const struct errors_config *config);
 void errors_free (struct errors *e);
 
-/* Return the mark of the latest error.  It takes no lock. */
-errors_mark errors_now (const struct errors *e);
-
-/* Return the mark of the latest error of pages for which the disk's description
- * has no report any more because a flush has used it up.  It is noted only
- * where flushes sync each handle.  Settle first.
+/* Return the errno value of the error that has closed the latch, or 0 while it
+ * is open.  Takes no lock.
  */
-errors_mark errors_of_pages (const struct errors *e);
+int errors_now (const struct errors *e);
 
-/* Return the errno value of the latest error if no flush has failed for it, or
- * none that covered a change beside it, or 0.
+/* The same, for a request that is going to fail for it. */
+int errors_tell (struct errors *e);
+
+/* Return the errno value of an error for which no request has failed, or 0. */
+int errors_untold (const struct errors *e);
+
+/* The writeback of [offset, offset+length), or of any page written earlier, has
+ * failed with the errno value "err": close the latch.  The first error is
+ * logged.  Length 0 is the whole file; err = 0 does nothing.
  */
-int errors_unreported (struct errors *e);
+void errors_record (struct errors *e, int err, uint64_t offset,
+                    uint64_t length);
 
-/* Call these before and after a call on the disk's description that may report
- * an error, with the errno value of its failure, or 0.
+/* Call these around a call on the file that may report an error, and record the
+ * error in between.  It may be the only report: of the start of writeback; and
+ * of any error, if the file cannot be opened again, so that all calls share one
+ * description.  errors_call_begins returns what errors_call_ends needs.
  */
-void errors_call_begins (struct errors *e, struct errors_call *call);
-void errors_call_ends (struct errors *e, struct errors_call *call, int err);
+unsigned errors_call_begins (struct errors *e);
+void errors_call_ends (struct errors *e, unsigned call);
 
-/* Wait until all calls that are in progress now have recorded their result. */
-void errors_settle (struct errors *e);
-
-/* fdatasync(2) on "fd", between these two.  Returns 0 or an errno value. Blocks
- * until all that was written is on the disk.
+/* Ask the description of "fd", which no flush syncs, whether the writeback of
+ * pages has failed, and record that.  Does not block.
  */
-int errors_sync (struct errors *e, int fd);
+void errors_look (struct errors *e, int fd);
 
-/* ---- a connection ---- */
+/* For the evictor, whose description is "fd": sync the file, unless no page is
+ * dirty or under writeback where the file system syncs each handle.  Blocks on
+ * the disk.
+ */
+void errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc);
 
-/* Its first flush fails if errors_unreported says so. */
-void errors_client_init (struct errors *e, struct errors_client *c);
+/* ---- requests ---- */
 
-/* A request is going to change the disk.  Returns the mark from before. */
-errors_mark errors_change_begins (struct errors *e);
+/* A request is going to change the disk.  Returns 0, or the errno value with
+ * which the request must fail.
+ */
+int errors_change_begins (struct errors *e);
 
 /* Whether a request has changed the disk. */
 bool errors_changed (const struct errors *e);
 
-/* Call this after each request that changes the disk, before it is
- * acknowledged.  "begun" is the mark from before the change.  An error that was
- * recorded in between may be of this change, also if it has been reported by
- * flushes that did not cover the change.
+/* For a flush or a request with FUA: make all that was written durable.  "fd"
+ * is the connection's own descriptor.  Returns 0, or the errno value with which
+ * the request fails.  Blocks on the disk.
+ *
+ * A file system that has no fsync, or refuses it to this descriptor, fails the
+ * request, unless no request has changed the disk, and leaves the latch open.
  */
-void errors_change_ends (struct errors *e, errors_mark begun);
-
-/* Flush a connection, whose own descriptor is "fd".  If no request has changed
- * the disk, it does not matter that a file has no fsync, as on squashfs
- * (EINVAL).  Returns 0, or the errno value with which the request fails. Blocks
- * on the disk.
- */
-int errors_flush (struct errors *e, struct errors_client *c, int fd);
-
-/* Make a change of [offset, offset+length) of a connection, whose own
- * descriptor is "fd", durable.  Returns 0, or the errno value of the latest
- * error that was recorded since "begun".  Blocks on the disk.
- */
-int errors_sync_fua (struct errors *e, int fd, uint64_t offset, uint64_t length,
-                     errors_mark begun);
+int errors_sync (struct errors *e, int fd);
 
 #endif /* FILE_ERRORS_H */

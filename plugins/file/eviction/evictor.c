@@ -6,7 +6,7 @@
 
 #include <config.h>
 
-#include <fcntl.h>
+#include <errno.h>
 #include <stdlib.h>
 
 #define NBDKIT_API_VERSION 2
@@ -14,9 +14,6 @@
 
 #include "evictor_impl.h"
 #include "kernel.h"
-
-/* to enable: -D file.evict=1 */
-NBDKIT_DLL_PUBLIC int file_debug_evict;
 
 /* ---- from beginning to end ---- */
 
@@ -32,6 +29,8 @@ evictor_new (const struct evictor_config *config)
 {
   struct evictor *ev = calloc (1, sizeof *ev);
   unsigned windows = config->windows;
+  pthread_t id; /* config.release sees that it is joined */
+  int err;
 
   if (windows > MOST_WINDOWS - SPARE_WINDOWS)
     windows = MOST_WINDOWS - SPARE_WINDOWS;
@@ -49,30 +48,29 @@ evictor_new (const struct evictor_config *config)
   if (!config->pages->by_range) /* its speed is not measured */
     throttle_set_limit (&ev->throttle, UINT64_MAX);
   flight_init (&ev->flight);
-  ev->reports.witness = NOT_OPENED;
   span_clear (&ev->touched);
   span_clear (&ev->swept);
   ev->sweep.at = UINT64_MAX;
-  return ev;
+  ev->requests = 1; /* it is not closed */
+  err = thread_start (&id, thread_run, ev);
+  if (err == 0)
+    return ev;
+  errno = err;
+  nbdkit_error ("%s: cannot start the disk's thread: %m: raise the limit of "
+                "threads, or use cache=default",
+                config->name);
+  evictor_free (ev);
+  return NULL;
 }
 
 void
 evictor_free (struct evictor *ev)
 {
-  if (ev->thread.exists && !thread_is_self (ev->thread.id)) {
-    lock_take (&ev->lock);
-    ev->thread.stopping = true;
-    thread_wake_locked (ev);
-    evictor_unlock (ev);
-    thread_join (ev->thread.id);
-  }
   page_map_free (&ev->map);
   throttle_free (&ev->throttle);
   cond_destroy (&ev->thread.woken);
   cond_destroy (&ev->changed);
   lock_destroy (&ev->lock);
-  if (ev->reports.witness >= 0)
-    kernel_close (ev->reports.witness);
   free (ev);
 }
 
@@ -128,25 +126,19 @@ evictor_reading (struct evictor *ev, int64_t bytes)
   atomic_fetch_add (&ev->reading, bytes);
 }
 
-bool
+void
 evictor_read_begins (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  const uint64_t cell = cell_size (&ev->map), first = offset / cell;
-  const uint64_t end = (offset + length - 1) / cell + 1;
-  uint64_t nr = first;
-  bool done;
+  const uint64_t cell = cell_size (&ev->map);
+  uint64_t nr;
 
   lock_take (&ev->lock);
-  while (nr < end && cell_get (&ev->map, nr))
-    nr++;
-  done = nr == end;
-  if (done)
-    look_unlocks (ev, offset, length);
-  else
-    while (nr-- > first)
-      cell_put (&ev->map, cell_find (&ev->map, nr));
+  while (!page_map_has_cells (&ev->map))
+    lock_wait (&ev->lock, &ev->changed);
+  for (nr = offset / cell; nr <= (offset + length - 1) / cell; nr++)
+    cell_get (&ev->map, nr);
+  look_unlocks (ev, offset, length);
   evictor_unlock (ev);
-  return done;
 }
 
 /* Put the cells of a range into the list of reads. */
@@ -163,12 +155,10 @@ list_cells_locked (struct evictor *ev, uint64_t offset, uint64_t length)
 
     n = cell - offset % cell;
     n = n < length ? n : length;
-    if (c == NULL) /* a sweep will find the pages */
-      continue;
-    cell_list (&ev->map, c, offset, n, now);
-    cell_put (&ev->map, c);
-    if (ev->config.preserve) /* which evictor_read_begins has taken */
+    if (c) { /* if not, or if the list is full, a sweep drops the pages */
+      cell_list (&ev->map, c, offset, n, now);
       cell_put (&ev->map, c);
+    }
   }
 }
 
@@ -187,19 +177,32 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 }
 
 void
-evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length,
-                  bool count_soon)
+evictor_read_ends (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  if (!count_soon && (span_has (&ev->touched, offset, offset + length) ||
-                      span_has (&ev->swept, offset, offset + length)))
+  const uint64_t cell = cell_size (&ev->map);
+  uint64_t nr;
+
+  evictor_read (ev, offset, length);
+  lock_take (&ev->lock);
+  if (!page_map_has_cells (&ev->map))
+    cond_broadcast (&ev->changed);
+  for (nr = offset / cell; nr <= (offset + length - 1) / cell; nr++)
+    cell_put (&ev->map, cell_find (&ev->map, nr));
+  evictor_unlock (ev);
+}
+
+void
+evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length)
+{
+  /* After an error the idle disk keeps "touched". */
+  if (!errors_now (ev->config.errors) &&
+      (span_has (&ev->touched, offset, offset + length) ||
+       (ev->config.pages->counts == COUNTS_BY_NOTHING &&
+        span_has (&ev->swept, offset, offset + length))))
     return;
   lock_take (&ev->lock);
   thread_note_request_locked (ev);
   count_touch_locked (ev, offset, length, 0);
-  if (count_soon) {
-    count_swept_locked (ev);
-    ev->count.after = 0;
-  }
   thread_wake_locked (ev);
   evictor_unlock (ev);
 }
@@ -256,8 +259,9 @@ evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length)
 
 /* ---- writing ---- */
 
-uint64_t
-evictor_window_size (const struct evictor *ev)
+/* Size of a window at present, in bytes. */
+static uint64_t
+window_size (const struct evictor *ev)
 {
   const uint64_t even = throttle_credit (&ev->throttle) /
                         (ev->map.nr_windows - SPARE_WINDOWS) / LEAST_WINDOW *
@@ -279,86 +283,77 @@ evictor_seal_locked (struct evictor *ev)
 
 /* Get a write slot and "bytes" of credit. */
 static void
-get_credit_unlocks (struct evictor *ev, uint64_t bytes)
+get_credit_unlocks (struct evictor *ev, uint64_t bytes, bool first)
 {
   struct throttle *t = &ev->throttle;
   uint64_t begin;
 
   lock_assert (&ev->lock);
-  if (throttle_try (t, bytes))
+  if (throttle_try (t, bytes, first))
     return;
   begin = nanoseconds_now ();
   thread_wake_locked (ev);
-  throttle_wait (t, &ev->lock, bytes);
+  throttle_wait (t, &ev->lock, bytes, first);
   counters_add_time (ev->config.counters, STATS_HELD_BACK, begin);
 }
 
-/* Add the range to the filling window, and pin it.  Returns false without
- * memory.
+/* Get a write slot and credit.  A writer whose pages are being swept, or that
+ * finds no window, holds neither while it waits for that, so that it stops no
+ * other.  Other drops are short: in their time another writer would take the
+ * credit, and this one would wait for the disk.  Returns 0, or the errno value
+ * of a writeback error.
  */
-static bool
+static int
+admit_unlocks (struct evictor *ev, const struct evictor_write *w)
+{
+  const struct errors *e = ev->config.errors;
+  enum drop_kind drop;
+  bool again = false;
+
+  lock_assert (&ev->lock);
+  for (; !errors_now (e); again = true) {
+    while ((drop_in_progress_locked (ev, w->offset, w->length) == SWEEP ||
+            !page_map_has_cells (&ev->map)) &&
+           !errors_now (e))
+      lock_wait (&ev->lock, &ev->changed);
+    get_credit_unlocks (ev, w->credit, again);
+    while ((drop = drop_in_progress_locked (ev, w->offset, w->length)) ==
+           SHORT_DROP)
+      lock_wait (&ev->lock, &ev->changed);
+    if (drop == NO_DROP && page_map_has_room (&ev->map) &&
+        page_map_has_cells (&ev->map) && !errors_now (e))
+      return 0;
+    throttle_return (&ev->throttle, w->credit);
+    throttle_leave (&ev->throttle, w->credit);
+  }
+  return errors_now (e);
+}
+
+void
+evictor_refuse_writers (struct evictor *ev)
+{
+  lock_take (&ev->lock);
+  throttle_grant_all (&ev->throttle);
+  cond_broadcast (&ev->changed);
+  evictor_unlock (ev);
+}
+
+/* Add the range to the filling window, and pin it. */
+static void
 add_locked (struct evictor *ev, struct evictor_write *w)
 {
   struct window *window = page_map_filling (&ev->map);
   uint64_t added, freed;
 
   lock_assert (&ev->lock);
-  w->begun = errors_now (ev->config.errors);
-  if (window->nr_cells == 0)
-    window->since = w->begun;
-  if (!page_map_add (&ev->map, w->range.offset, w->range.length, w->begun,
-                     &added, &freed))
-    return false;
+  page_map_add (&ev->map, w->offset, w->length, &added, &freed);
   throttle_return (&ev->throttle, w->credit + freed - added);
   w->window = window_nr (&ev->map, ev->map.fill);
   window->pins++;
-  if (page_map_is_full (&ev->map, evictor_window_size (ev), WINDOW_CELLS)) {
+  if (page_map_is_full (&ev->map, window_size (ev), WINDOW_CELLS)) {
     evictor_seal_locked (ev);
     thread_wake_locked (ev);
   }
-  return true;
-}
-
-/* Enter a range that a request changes, behind all that came before it. */
-static void
-change_begins_locked (struct evictor *ev, struct changes *changes,
-                      struct evictor_change *c)
-{
-  c->number = ++ev->nr_changes;
-  LIST_INSERT_HEAD (changes, c, next);
-}
-
-static bool
-overlap (const struct evictor_change *a, const struct evictor_change *b)
-{
-  return a->offset < b->offset + b->length && b->offset < a->offset + a->length;
-}
-
-/* Whether a request that came before this one changes pages of its range now.
- * Writes and zeroes wait for each other, but not for later ones: so neither
- * starves.
- */
-static bool
-has_earlier (const struct changes *changes, const struct evictor_change *than)
-{
-  const struct evictor_change *c;
-
-  LIST_FOREACH (c, changes, next)
-    if (c->number < than->number && overlap (c, than))
-      return true;
-  return false;
-}
-
-/* Whether a request that came after this one may wait for it. */
-static bool
-has_later (const struct changes *changes, const struct evictor_change *than)
-{
-  const struct evictor_change *c;
-
-  LIST_FOREACH (c, changes, next)
-    if (c->number > than->number && overlap (c, than))
-      return true;
-  return false;
 }
 
 uint32_t
@@ -372,104 +367,59 @@ evictor_most_write (const struct evictor *ev)
   return most;
 }
 
-bool
+int
 evictor_write_begins (struct evictor *ev, struct evictor_write *w,
                       uint64_t offset, uint64_t length)
 {
   const uint64_t page = ev->map.page_size;
-  bool added;
+  int err;
 
-  *w = (struct evictor_write){ .range = { .offset = offset,
-                                          .length = length } };
+  *w = (struct evictor_write){ .offset = offset, .length = length };
+  w->credit = ((offset + length + page - 1) / page - offset / page) * page;
   lock_take (&ev->lock);
-  /* Before the slot: a zero may take long, and other writers need the slot. */
-  change_begins_locked (ev, &ev->writes, &w->range);
-  while (has_earlier (&ev->zeroes, &w->range))
-    lock_wait (&ev->lock, &ev->changed);
-  reports_open_witness_unlocks (ev);
-  added = thread_note_request_locked (ev) == 0;
-  if (added) {
-    w->credit = ((offset + length + page - 1) / page - offset / page) * page;
-    get_credit_unlocks (ev, w->credit);
+  thread_note_request_locked (ev);
+  err = admit_unlocks (ev, w);
+  if (err == 0) {
+    count_touch_locked (ev, offset, length, 0);
+    add_locked (ev, w);
+    if (ev->config.preserve)
+      look_unlocks (ev, offset, length);
   }
-  while (drop_is_in_progress_locked (ev, offset, length) ||
-         (added && !page_map_has_room (&ev->map)))
-    lock_wait (&ev->lock, &ev->changed);
-  count_touch_locked (ev, offset, length, 0);
-  if (added && !add_locked (ev, w)) {
-    throttle_return (&ev->throttle, w->credit);
-    added = false;
-  }
-  if (added && ev->config.preserve)
-    look_unlocks (ev, offset, length);
-  ev->unmapped += !added;
   evictor_unlock (ev);
-  return added;
+  return err;
 }
 
 void
-evictor_write_ends (struct evictor *ev, struct evictor_write *w, uint64_t done)
+evictor_write_ends (struct evictor *ev, struct evictor_write *w)
 {
   struct window *window = &ev->map.window[w->window];
-  bool sealed = false;
+  bool sealed;
 
   lock_take (&ev->lock);
   thread_note_request_locked (ev);
-  if (w->window) {
-    sealed = --window->pins == 0 && (!page_map_has_room (&ev->map) ||
-                                     window != page_map_filling (&ev->map));
-    if (errors_now (ev->config.errors) == w->begun)
-      page_map_replaced (&ev->map, w->range.offset, done);
-  }
-  else
-    ev->unmapped--;
-  LIST_REMOVE (&w->range, next);
-  if (has_later (&ev->zeroes, &w->range))
-    cond_broadcast (&ev->changed);
-  if (w->credit > 0)
-    throttle_leave (&ev->throttle, w->credit);
+  sealed = --window->pins == 0 && (!page_map_has_room (&ev->map) ||
+                                   window != page_map_filling (&ev->map));
+  throttle_leave (&ev->throttle, w->credit);
   if (throttle_is_short (&ev->throttle) || sealed)
     thread_wake_locked (ev);
   evictor_unlock (ev);
 }
 
 bool
-evictor_zero_begins (struct evictor *ev, struct evictor_change *z,
-                     uint64_t offset, uint64_t length)
+evictor_has_newer_beside (struct evictor *ev, uint64_t *offset,
+                          uint64_t *length)
 {
-  const uint64_t cell = cell_size (&ev->map), end = offset + length;
-  const uint64_t before = offset % cell, behind = (cell - end % cell) % cell;
+  const uint64_t cell = cell_size (&ev->map), end = *offset + *length;
+  const uint64_t before = *offset % cell, behind = (cell - end % cell) % cell;
   bool has_newer;
 
-  *z = (struct evictor_change){ .offset = offset - before,
-                                .length = before + length + behind };
   lock_take (&ev->lock);
-  change_begins_locked (ev, &ev->zeroes, z);
-  while (has_earlier (&ev->writes, z))
-    lock_wait (&ev->lock, &ev->changed);
-  has_newer = has_newer_locked (ev, z->offset, before) ||
+  has_newer = has_newer_locked (ev, *offset - before, before) ||
               has_newer_locked (ev, end, behind);
   evictor_unlock (ev);
+  *offset -= before;
+  *length += before + behind;
   return has_newer;
-}
-
-void
-evictor_zero_ends (struct evictor *ev, struct evictor_change *z)
-{
-  lock_take (&ev->lock);
-  LIST_REMOVE (z, next);
-  cond_broadcast (&ev->changed);
-  evictor_unlock (ev);
-}
-
-void
-evictor_is_on_disk (struct evictor *ev, uint64_t offset, uint64_t length,
-                    errors_mark begun)
-{
-  lock_take (&ev->lock);
-  if (errors_now (ev->config.errors) == begun)
-    page_map_replaced (&ev->map, offset, length);
-  evictor_unlock (ev);
 }
 
 /* A flush, or a write with FUA, seals the filling window if it holds at least
@@ -486,9 +436,6 @@ evictor_flushed (struct evictor *ev)
   if (page_map_has_room (&ev->map) &&
       page_map_is_full (&ev->map, FLUSHED_BYTES, FLUSHED_CELLS))
     evictor_seal_locked (ev);
-  ev->idle.empty_at = 1; /* tick from now, unless a request follows */
-  /* A client that is back does not wait for the pauses of the close. */
-  if (ev->map.head < ev->map.fill || evictor_is_closed_locked (ev))
-    thread_wake_locked (ev);
+  thread_empty_soon_locked (ev);
   evictor_unlock (ev);
 }

@@ -15,19 +15,14 @@
 #ifndef FILE_EVICTOR_IMPL_H
 #define FILE_EVICTOR_IMPL_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "evictor.h"
 #include "flight.h"
-#include "log_limit.h"
 #include "page_map.h"
 #include "throttle.h"
 #include "util.h"
-
-/* Values of a witness that are not descriptors; -1 = it cannot be opened. */
-enum { NOT_OPENED = -2, OPENING = -3 };
 
 /* Offsets from "low" to "high"; low > high if there are none. */
 struct span {
@@ -63,44 +58,29 @@ struct evictor {
   struct lock lock; /* guards all below, except what the thread uses */
   struct page_map map;
   struct throttle throttle;
-  LIST_HEAD (drops, drop) drops;                      /* in progress */
-  LIST_HEAD (changes, evictor_change) writes, zeroes; /* likewise */
-  uint64_t nr_changes;
-  unsigned unmapped;   /* writes in progress that had no memory */
-  struct cond changed; /* a drop, a zero, a look, or a write beside a zero has
-                        * ended */
+  LIST_HEAD (drops, drop) drops; /* in progress */
+  struct cond changed;           /* a drop or a look has ended */
 
   struct flight flight; /* used by the thread alone */
-
-  struct {                      /* of the kernel, see reports.c */
-    int witness;                /* a descriptor, or below 0 */
-    _Atomic errors_mark latest; /* that a call of the evictor got */
-    struct log_limit log;       /* of those that calls of the evictor got */
-  } reports;
-
-  struct {               /* see retry.c */
-    errors_mark retried; /* when failed pages were written once more; 0 = not
-                          * all that are failed now */
-    bool gave_up;        /* see retry_has_given_up_locked */
-  } retry;
 
   /* What requests and their readahead may have brought in since the disk was
    * emptied: [low, high).  Nothing else is counted or swept.
    */
   struct span touched;
-  struct span swept; /* likewise, before the last idle sweep, where pages cannot
-                      * be counted: the close sweeps it again, and
-                      * direct reads from time to time */
-  struct {           /* of the resident pages, see count.c */
-    uint64_t after;  /* bytes of requests until the next count */
-    uint64_t not_before; /* time of the next one, in ns */
-    uint64_t tolerated;  /* bytes over the allowance that a sweep has left */
-    unsigned nr;         /* wraps */
-    bool after_sweep;    /* there was no count since the last sweep */
+  struct span swept;   /* likewise, before the last rest: the close sweeps it
+                        * again, and where pages can be counted, the next request
+                        */
+  struct {             /* of the resident pages, see count.c; times in ns */
+    uint64_t after;    /* bytes of requests until the next sweep, where they
+                        * cannot be counted */
+    uint64_t at;       /* of the next count */
+    uint64_t swept_at; /* the last sweep began */
+    uint64_t pause;    /* after it, as pages have stayed */
   } count;
   struct { /* connections that have read */
     uint64_t second;
     unsigned now, before; /* in that second, and in the one before */
+    unsigned streams[2];  /* of these, beside one for each: likewise */
   } readers;
 
   struct {         /* see drop.c */
@@ -111,24 +91,20 @@ struct evictor {
     unsigned length, left;
   } pause;
 
-  struct { /* see thread.c */
-    pthread_t id;
-    bool exists;       /* it must be joined */
-    bool runs;         /* and has not ended */
-    bool stopping;     /* it must end */
+  struct {             /* see thread.c */
     bool wake_pending; /* it looks for a step before it waits */
     struct cond woken;
     unsigned turn; /* of reads, writes and sweeps; wraps */
   } thread;
   struct {
     unsigned ticks;    /* without a request */
-    unsigned empty_at; /* ticks at which to empty the disk */
+    unsigned empty_at; /* ticks at which to empty the disk, or RESTS */
     unsigned attempts; /* to empty it; some pages stayed */
   } idle;
 
-  /* Begins and ends of requests, and closes.  If this is the number after the
-   * last close, the disk is closed; if it was emptied at this number, it is as
-   * empty as then.
+  /* Begins and ends of requests, closes, and opens of a closed disk.  If this
+   * is the number after the last close, the disk is closed; if it was emptied
+   * at this number, it is as empty as then.
    */
   uint64_t requests, closed_at, emptied_at;
 };
@@ -148,8 +124,14 @@ evictor_is_closed_locked (const struct evictor *ev)
   return ev->closed_at == ev->requests;
 }
 
-/* Size of a window at present, in bytes. */
-uint64_t evictor_window_size (const struct evictor *ev);
+/* Whether the ring of windows has stopped for a writeback error.  It runs again
+ * to empty a closed disk.
+ */
+static inline bool
+evictor_has_stopped_locked (const struct evictor *ev)
+{
+  return errors_now (ev->config.errors) && !evictor_is_closed_locked (ev);
+}
 
 /* Seal the filling window.  Returns false if it is empty. */
 bool evictor_seal_locked (struct evictor *ev);
@@ -166,44 +148,16 @@ void evictor_check_locked (const struct evictor *ev);
 /* Wake the thread: there may be a step to take. */
 void thread_wake_locked (struct evictor *ev);
 
-/* The thread waits for "ns", or until it is woken.  Returns false if it was. */
-bool thread_rests_unlocks (struct evictor *ev, uint64_t ns);
+/* Record that a request begins or ends: the disk is not idle. */
+void thread_note_request_locked (struct evictor *ev);
 
-/* Record that a request begins or ends: the disk is not idle.  Starts the
- * thread.  Returns 0 or an errno value.
+/* A flush has ended: empty the disk after one more tick, unless a request
+ * follows.
  */
-int thread_note_request_locked (struct evictor *ev);
+void thread_empty_soon_locked (struct evictor *ev);
 
-/* ---- reports.c ---- */
-
-/* Open the witness, at the first write: a disk that is only read needs none.
- * Other writers wait, because the witness sees only errors from then on: so a
- * disk that was parked, and still has windows, gets none.
- */
-void reports_open_witness_unlocks (struct evictor *ev);
-
-/* These calls, without the lock, record, count and log an error that the kernel
- * reports to them, and return it, or 0: start the writeback of ranges, wait for
- * it, drop them, or sync the file; see also evictor_look.  As an error may be
- * of any page, callers compare marks before they trust one, and seldom need the
- * error itself.
- *
- * A drop starts the writeback of dirty pages, and returns no error of that,
- * which may be the only report of a loss (if ext4 finds no blocks for a page).
- * After an error, pages in no window may be dirty: pages that were given up, or
- * of a write without memory.  So from then on writeback is started before the
- * drop, and both are one call for flushes.  On overlayfs no call can start it.
- */
-int reports_start (struct evictor *ev, const struct extent *e, unsigned nr);
-int reports_wait (struct evictor *ev, const struct extent *e, unsigned nr);
-int reports_drop (struct evictor *ev, const struct extent *e, unsigned nr);
-int reports_sync (struct evictor *ev);
-
-/* Before pages are dropped, find out whether all errors are recorded.  Another
- * call may have used up the kernel's report of one, and not yet have recorded
- * it; or a page was written by another process after the wait, and failed.
- */
-void reports_settle_unlocks (struct evictor *ev);
+/* What the thread runs.  It rests at first. */
+void *thread_run (void *ev);
 
 /* ---- writeback.c ---- */
 
@@ -218,43 +172,14 @@ bool writeback_start_unlocks (struct evictor *ev);
  */
 bool writeback_finish_unlocks (struct evictor *ev);
 
-/* ---- park.c ---- */
-
-/* Let the file system of a closed disk be unmounted while pages are not
- * written, see config.park.  Returns true if the disk is gone; then the lock is
- * not held.
- */
-bool park_unlocks (struct evictor *ev);
-
-/* ---- retry.c ---- */
-
-/* Make the failed pages dirty, with the data that they hold, and write them
- * once more.  The evictor has used up the kernel's report of the error, so a
- * program that opens the file later and calls fsync(2) would get no error.  If
- * the write fails, the kernel has a new one to report.  Needs Linux 5.14
- * (MADV_POPULATE_WRITE), and permission to open the file for writing.
- */
-void retry_unlocks (struct evictor *ev);
-
-/* If failed pages are more than half of the disk's share, give up the earliest
- * ones: write them once more, as retry_unlocks does, and drop them.  What is
- * then not on the disk is lost, and the kernel has an error to report.  The
- * first time, and the first time after a flush has failed, the log says so.
- * Returns false if they are not too many.
- */
-bool retry_give_up_unlocks (struct evictor *ev);
-
-/* Whether failed pages were given up, and no flush has failed since.  The
- * kernel's report of that is for other programs, or for a flush.  So the thread
- * makes no call that would use it up, and takes all windows for failed.
- */
-bool retry_has_given_up_locked (struct evictor *ev);
-
 /* ---- drop.c ---- */
 
-/* Whether pages of the range are being dropped. */
-bool drop_is_in_progress_locked (const struct evictor *ev, uint64_t offset,
-                                 uint64_t length);
+/* Return how pages of the range are being dropped.  A sweep may take
+ * milliseconds.
+ */
+enum drop_kind { NO_DROP, SHORT_DROP, SWEEP };
+enum drop_kind drop_in_progress_locked (const struct evictor *ev,
+                                        uint64_t offset, uint64_t length);
 
 /* Drop the cells of a window whose pages have been waited for. */
 void drop_written_unlocks (struct evictor *ev, unsigned nr);
@@ -266,11 +191,6 @@ bool drop_reads_due_locked (const struct evictor *ev, unsigned times);
  * next. Returns false if there is nothing.
  */
 bool drop_reads_unlocks (struct evictor *ev, bool all);
-
-/* Drop the pages of a range that no byte forbids, and those behind it in its
- * last cell.
- */
-void drop_rest_unlocks (struct evictor *ev, const struct extent *e);
 
 /* Begin a sweep: a drop of all that is in [low, high) and in no window. */
 void drop_sweep_begins_locked (struct evictor *ev);

@@ -8,10 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fiemap.h>
-#include <linux/fs.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,10 +27,6 @@
 #else
 #define __NR_cachestat 451
 #endif
-#endif
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
 #endif
 
 uint64_t
@@ -76,50 +69,6 @@ kernel_sync (int fd)
     r = fdatasync (fd);
   while (r == -1 && was_interrupted (&tries));
   return r == -1 ? errno : 0;
-}
-
-bool
-kernel_make_dirty (int fd, uint64_t offset, uint64_t length)
-{
-  void *map = mmap (NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                    offset);
-  bool done;
-
-  if (map == MAP_FAILED)
-    return false;
-  madvise (map, length, MADV_RANDOM); /* a fault reads no other pages */
-  done = madvise (map, length, MADV_POPULATE_WRITE) == 0;
-  munmap (map, length);
-  return done;
-}
-
-int
-kernel_write_all (int fd)
-{
-  struct fiemap m = { .fm_length = 1, .fm_flags = FIEMAP_FLAG_SYNC };
-
-  return ioctl (fd, FS_IOC_FIEMAP, &m) == -1 ? errno : 0;
-}
-
-void
-kernel_write_range (int fd, uint64_t offset, uint64_t length)
-{
-  const size_t most = 256 * 1024;
-  const int direct = reopen (fd, O_RDONLY | O_DIRECT);
-  void *buffer = direct >= 0 ? mmap (NULL, most, PROT_READ | PROT_WRITE,
-                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                             : MAP_FAILED;
-  uint64_t n;
-
-  for (; buffer != MAP_FAILED && length > 0; offset += n, length -= n) {
-    n = length < most ? length : most;
-    if (pread (direct, buffer, n, offset) == -1 && errno == EINVAL)
-      break;
-  }
-  if (buffer != MAP_FAILED)
-    munmap (buffer, most);
-  if (direct >= 0)
-    close (direct);
 }
 
 /* ---- the page cache ---- */
@@ -183,10 +132,4 @@ reopen (int fd, int flags)
   p -= sizeof directory - 1;
   memcpy (p, directory, sizeof directory - 1);
   return open (p, flags | O_CLOEXEC | O_NOCTTY);
-}
-
-void
-kernel_close (int fd)
-{
-  close (fd);
 }

@@ -33,27 +33,6 @@ int kernel_sync_range (int fd, uint64_t offset, uint64_t length,
  */
 int kernel_sync (int fd);
 
-/* Make the pages of a range dirty, with the data that they hold: a page that is
- * not resident is read in first, alone (MADV_POPULATE_WRITE, Linux 5.14; with
- * MADV_RANDOM there is no readahead, do_sync_mmap_readahead).  For pages beyond
- * the end of the file the call fails, and raises no SIGBUS.
- */
-bool kernel_make_dirty (int fd, uint64_t offset, uint64_t length);
-
-/* Write all dirty pages of the file, and wait for them, without using up the
- * kernel's report of an error (FIEMAP_FLAG_SYNC; fiemap_prep writes the whole
- * file, whatever the range).  Returns 0 or an errno value:
- * an error that the file's AS_EIO flag shows, which a direct read by any
- * process clears (filemap_check_errors in Linux 6.18).
- */
-int kernel_write_all (int fd);
-
-/* Write the dirty pages of a range, and wait for them, without using up the
- * kernel's report of an error, and without its result: by direct reads, which
- * begin so (kiocb_write_and_wait).  Does nothing where they are not possible.
- */
-void kernel_write_range (int fd, uint64_t offset, uint64_t length);
-
 /* ---- the page cache ---- */
 
 /* Drop the clean pages of a range from the page cache.  Length 0 means to the
@@ -94,7 +73,5 @@ bool kernel_find (int fd, uint64_t offset, uint64_t length,
  * another process.
  */
 int reopen (int fd, int flags);
-
-void kernel_close (int fd);
 
 #endif /* FILE_KERNEL_H */

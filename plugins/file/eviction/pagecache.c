@@ -18,6 +18,7 @@
 
 #include "kernel.h"
 #include "pagecache.h"
+#include "util.h"
 
 #ifndef NTFS3_SUPER_MAGIC
 #define NTFS3_SUPER_MAGIC 0x7366746e
@@ -25,58 +26,79 @@
 
 /* ---- writeback and dropping ---- */
 
-int
-pagecache_start (int fd, uint64_t offset, uint64_t length)
+bool
+pagecache_is_refusal (int err)
 {
-  return kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
+  switch (err) {
+  case EACCES:
+  case EBADF:
+  case EINTR:
+  case EINVAL:
+  case ENOSYS:
+  case EOPNOTSUPP:
+  case EPERM:
+    return true;
+  default:
+    return false;
+  }
 }
 
-bool
-pagecache_did_nothing (int err)
+/* Whether a call that starts writeback has started nothing, and nothing is
+ * lost.
+ */
+static bool
+did_nothing (int err)
 {
   return err == EAGAIN || err == EINTR || err == ENOMEM;
 }
 
-/* Return the dirty pages of a range, and with "all" those under writeback, in
- * bytes; "length" if the number is not known.
- */
-static uint64_t
-count_unwritten (const struct pagecache *pc, int fd, uint64_t offset,
-                 uint64_t length, bool all)
+int
+pagecache_start (const struct pagecache *pc, int fd, uint64_t offset,
+                 uint64_t length)
 {
-  struct kernel_counts counts;
+  const int err = kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
 
-  if (pc->counts != COUNTS_BY_CACHESTAT ||
-      !kernel_count (fd, offset, length, &counts))
-    return length;
-  return (counts.dirty + (all ? counts.writeback : 0)) * kernel_page_size ();
+  return did_nothing (err) ? 0 : err;
+}
+
+#define WRITE_AND_WAIT                                                         \
+  (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |                       \
+   SYNC_FILE_RANGE_WAIT_AFTER)
+
+int
+pagecache_write_all (int fd)
+{
+  return kernel_sync_range (fd, 0, 0, WRITE_AND_WAIT);
 }
 
 uint64_t
 pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                  uint64_t length)
 {
-  return count_unwritten (pc, fd, offset, length, false);
+  struct kernel_counts counts;
+
+  if (pc->counts != COUNTS_BY_CACHESTAT ||
+      !kernel_count (fd, offset, length, &counts))
+    return length;
+  return counts.dirty * kernel_page_size ();
 }
 
-/* Another process, or the kernel, may start the writeback of a page that was
- * still dirty after the first call.  So pages under writeback are waited for,
- * too.  If that writeback also ends before the count, and fails, neither call
- * reports it: the caller asks pagecache_error before it trusts the pages.
+/* ENOMEM and the like may be of the start, and then pages are still dirty, or
+ * of a writeback that has failed.
  */
 int
 pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
                 uint64_t length)
 {
-  const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                       SYNC_FILE_RANGE_WAIT_AFTER;
-  const int err = kernel_sync_range (fd, offset, length,
-                                     SYNC_FILE_RANGE_WAIT_BEFORE);
-  int again = 0;
+  unsigned tries = 0;
+  int err;
 
-  if (count_unwritten (pc, fd, offset, length, true) > 0)
-    again = kernel_sync_range (fd, offset, length, all);
-  return err ? err : again;
+  do
+    err = kernel_sync_range (fd, offset, length, WRITE_AND_WAIT);
+  while (did_nothing (err) && pc->counts == COUNTS_BY_CACHESTAT &&
+         pagecache_dirty (pc, fd, offset, length) > 0 &&
+         ++tries < MOST_INTERRUPTS);
+  return err;
 }
 
 int
@@ -90,31 +112,13 @@ pagecache_error (int fd)
 }
 
 bool
-pagecache_is_written (const struct pagecache *pc, int fd, uint64_t offset,
-                      uint64_t length)
-{
-  struct kernel_counts counts;
-
-  return pc->counts == COUNTS_BY_CACHESTAT &&
-         kernel_count (fd, offset, length, &counts) &&
-         counts.dirty + counts.writeback == 0;
-}
-
-bool
 pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
                     uint64_t length)
 {
-  return pc->clean_is_stored && pagecache_is_written (pc, fd, offset, length);
-}
-
-bool
-pagecache_is_in_flight (const struct pagecache *pc, int fd, uint64_t offset,
-                        uint64_t length)
-{
   struct kernel_counts counts;
 
-  return pc->counts == COUNTS_BY_CACHESTAT &&
-         kernel_count (fd, offset, length, &counts) && counts.writeback > 0;
+  return pc->clean_is_stored && kernel_count (fd, offset, length, &counts) &&
+         counts.dirty + counts.writeback == 0;
 }
 
 /* ---- mincore ---- */

@@ -39,6 +39,8 @@ struct pagecache {
                          * reports errors, and a page that is neither dirty nor
                          * under writeback was stored; a page on NFS may still
                          * have to be committed */
+  bool shows_writeback; /* the kernel counts a page as under writeback until the
+                         * file system has stored it; set by disk_probe */
   enum pagecache_counts counts;
 };
 
@@ -72,17 +74,27 @@ const char *pagecache_counts_by (const struct pagecache *pc);
 
 /* ---- writeback and dropping ---- */
 
-/* Start the writeback of a range.  Does not wait until it ends, but may block
- * while the queue of the device is full.  Returns 0 or an errno value, which
- * may be the only report of a loss (if ext4 finds no blocks for a page, Linux
- * 6.18).
+/* Whether an errno value means that a file system has no such call, or refuses
+ * it to this descriptor, or was interrupted, and not that data is lost.  A
+ * writeback may fail with the same values on network and FUSE file systems: ask
+ * this only of a call that has other work than to report that.
  */
-int pagecache_start (int fd, uint64_t offset, uint64_t length);
+bool pagecache_is_refusal (int err);
 
-/* Whether its result means that it could not do its work.  Any other error
- * means lost data.
+/* Start the writeback of a range.  Does not wait until it ends, but may block
+ * while the queue of the device is full.  Returns 0, also if nothing was
+ * started, or the errno value of an error that may mean lost data, and may be
+ * the only report of it (if ext4 finds no blocks for a page, Linux 6.18).
  */
-bool pagecache_did_nothing (int err);
+int pagecache_start (const struct pagecache *pc, int fd, uint64_t offset,
+                     uint64_t length);
+
+/* Write all dirty pages of the file and wait for them, without the file
+ * system's fsync.  Returns 0, also if nothing was started, or the errno value
+ * with which the writeback of pages has failed; it is reported once on each
+ * description. Needs pagecache_has_range.
+ */
+int pagecache_write_all (int fd);
 
 /* Return the bytes of the dirty pages of a range, or "length" if the number is
  * not known.
@@ -90,13 +102,11 @@ bool pagecache_did_nothing (int err);
 uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                           uint64_t length);
 
-/* Wait for the writeback of a range, and write pages that are still dirty:
- * pagecache_start skips a page that is under writeback when it is written
- * again.  If cachestat counts no page that is dirty or under writeback, the
- * second call is left out.  Needs by_range.  Blocks on the disk.  Returns 0 or
- * an errno value.  The error may be of any page in the file, and is reported
- * once on each description.  After the last wait, pagecache_error must be asked
- * as well.
+/* Wait for the writeback of a range, also of pages that are still dirty,
+ * because pagecache_start skips a page that is under writeback when it is
+ * written again. Needs by_range.  Blocks on the disk.  Returns 0 or an errno
+ * value.  The error may be of any page in the file, and is reported once on
+ * each description.
  */
 int pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
                     uint64_t length);
@@ -111,16 +121,10 @@ int pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
 int pagecache_error (int fd);
 
 /* Return true if it is certain that no page of a range is dirty or under
- * writeback.  pagecache_is_clean is false where clean_is_stored is false.
+ * writeback, and clean_is_stored.
  */
-bool pagecache_is_written (const struct pagecache *pc, int fd, uint64_t offset,
-                           uint64_t length);
 bool pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
                          uint64_t length);
-
-/* Return true if pages of a range are known to be under writeback. */
-bool pagecache_is_in_flight (const struct pagecache *pc, int fd,
-                             uint64_t offset, uint64_t length);
 
 /* ---- looking ---- */
 

@@ -1,6 +1,6 @@
 /* The disk's own thread: it chooses the next step while the disk is in use,
- * empties the disk when it is idle or closed, and then ends, so that a thousand
- * idle disks have no thread.
+ * empties the disk when it is idle or closed, and rests in between.  It lives
+ * as long as the disk is open.
  *
  * Promise: 0 pages 0.2 s after a flush with no request after it, 2 s after the
  * last request, and after the last client has left.
@@ -11,6 +11,8 @@
 
 #include <config.h>
 
+#include <limits.h>
+
 #include "evictor_impl.h"
 
 /* The idle timer.  A disk is emptied when no request was made for this many
@@ -18,6 +20,7 @@
  */
 #define TICK_NS 50000000
 #define QUIET_TICKS 25
+#define RESTS UINT_MAX
 
 /* If pages stay because other processes use them, the disk is emptied again
  * after 1 tick, 2, 4, ... up to this number of attempts.  After that the pages
@@ -45,8 +48,9 @@ thread_wake_locked (struct evictor *ev)
   ev->thread.wake_pending = true;
 }
 
-bool
-thread_rests_unlocks (struct evictor *ev, uint64_t ns)
+/* Wait for "ns", or until the thread is woken.  Returns false if it was. */
+static bool
+rests_unlocks (struct evictor *ev, uint64_t ns)
 {
   bool woken;
 
@@ -68,7 +72,7 @@ step_unlocks (struct evictor *ev)
 {
   unsigned i;
 
-  if (retry_give_up_unlocks (ev) || writeback_start_unlocks (ev))
+  if (writeback_start_unlocks (ev))
     return true;
   for (i = 0; i < 3; i++) {
     const unsigned turn = ev->thread.turn++ % 3;
@@ -92,12 +96,12 @@ forget_touched_locked (struct evictor *ev)
   lock_assert (&ev->lock);
   span_clear (&ev->touched);
   ev->sweep.at = UINT64_MAX;
-  ev->count.tolerated = 0;
+  ev->count.pause = 0;
 }
 
 /* Drop all pages of the disk.  Stops early if a request begins or ends. Returns
- * 0 if none of the plugin's pages is resident, except for failed ones, a number
- * above 0 if some are, or -1 if they cannot be counted.
+ * 0 if none of the plugin's pages is resident, a number above 0 if some are, or
+ * -1 if they cannot be counted.
  */
 static int64_t
 empty_unlocks (struct evictor *ev)
@@ -109,12 +113,11 @@ empty_unlocks (struct evictor *ev)
   lock_assert (&ev->lock);
   do
     evictor_seal_locked (ev);
-  while ((writeback_start_unlocks (ev) || writeback_finish_unlocks (ev) ||
-          retry_give_up_unlocks (ev)) &&
+  while ((writeback_start_unlocks (ev) || writeback_finish_unlocks (ev)) &&
          ev->requests == requests);
   for (reads = ev->map.nr_reads; reads > 0 && ev->requests == requests; reads--)
     drop_reads_unlocks (ev, true);
-  if (ev->config.pages->counts == COUNTS_BY_CACHESTAT && ev->map.failed == 0 &&
+  if (ev->config.pages->counts == COUNTS_BY_CACHESTAT &&
       ev->requests == requests)
     left = count_left_unlocks (ev);
   if (left != 0 && ev->requests == requests) {
@@ -123,39 +126,44 @@ empty_unlocks (struct evictor *ev)
       ;
     left = count_left_unlocks (ev);
   }
-  /* The kernel may have taken failed pages, which count as resident: then some
-   * other pages may have stayed.  A write without a cell may bring pages yet.
-   */
-  if (left == 0 && ev->map.failed == 0 && ev->unmapped == 0 &&
-      ev->requests == requests)
+  if (left == 0 && ev->requests == requests)
     forget_touched_locked (ev);
   return left;
 }
 
-/* Try to empty the idle disk.  Returns true if the thread may end: the disk is
- * empty, or this was the last attempt.
+/* The disk is empty, or other processes use what is left: the thread rests
+ * until a request or a close wakes it.
  */
-static bool
+static void
+rest_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  /* Windows have pages if the ring has stopped, or a write is in progress. */
+  if (!page_map_has_windows (&ev->map)) {
+    if (ev->touched.low < ev->touched.high)
+      span_add (&ev->swept, ev->touched.low, ev->touched.high);
+    forget_touched_locked (ev);
+  }
+  throttle_set_busy (&ev->throttle, false);
+  cells_rest (&ev->map);
+  ev->idle.empty_at = RESTS;
+}
+
+/* Try to empty the idle disk. */
+static void
 empty_idle_unlocks (struct evictor *ev)
 {
   const uint64_t requests = ev->requests;
   const int64_t left = empty_unlocks (ev);
 
   if (ev->requests != requests)
-    return false;
-  if (left != 0 &&
-      (ev->idle.attempts < IDLE_ATTEMPTS || page_map_has_windows (&ev->map))) {
-    if (ev->idle.attempts < IDLE_ATTEMPTS)
-      ev->idle.attempts += left == -1 ? ev->idle.attempts + 1 : 1;
+    return;
+  if (left != 0 && ev->idle.attempts < IDLE_ATTEMPTS) {
+    ev->idle.attempts += left == -1 ? ev->idle.attempts + 1 : 1;
     ev->idle.empty_at = ev->idle.ticks + (1 << ev->idle.attempts) / 2;
-    return false;
+    return;
   }
-  if (left == -1 && ev->map.failed == 0 && ev->unmapped == 0) {
-    span_add (&ev->swept, ev->touched.low, ev->touched.high);
-    forget_touched_locked (ev);
-  }
-  throttle_set_busy (&ev->throttle, false);
-  return true;
+  rest_locked (ev);
 }
 
 /* Empty the closed disk.  Returns when no page is left, after the time limit,
@@ -178,21 +186,8 @@ empty_closed_unlocks (struct evictor *ev, uint64_t closed_at)
         (left == -1 && ms > LAST_BLIND_PAUSE_MS) ||
         end + (end - began) + ms * 1000000 > first_end + CLOSE_NS)
       return;
-    thread_rests_unlocks (ev, ms * 1000000);
+    rests_unlocks (ev, ms * 1000000);
   }
-}
-
-/* Return whether failed pages must be written once more before the disk is
- * closed: no flush has failed for the latest error, and since they were written
- * again, another one was recorded, or pages failed.
- */
-static bool
-must_retry_locked (struct evictor *ev)
-{
-  lock_assert (&ev->lock);
-  return ev->map.failed > 0 &&
-         ev->retry.retried != errors_now (ev->config.errors) &&
-         errors_unreported (ev->config.errors);
 }
 
 /* Empty the closed disk and release it.  Returns true if it is gone.  Whatever
@@ -204,23 +199,15 @@ close_unlocks (struct evictor *ev)
 {
   const uint64_t closed_at = ev->closed_at;
 
-  if (park_unlocks (ev))
-    return true;
   empty_closed_unlocks (ev, closed_at);
-  while (ev->requests == closed_at && must_retry_locked (ev)) {
-    retry_unlocks (ev);
-    empty_closed_unlocks (ev, closed_at);
-  }
   if (ev->requests != closed_at)
     return false;
-  throttle_set_busy (&ev->throttle, false);
+  rest_locked (ev);
   ev->emptied_at = closed_at;
   evictor_unlock (ev);
   if (ev->config.release (ev->config.disk))
     return true;
   lock_take (&ev->lock);
-  if (ev->requests == closed_at) /* a client is back, or the disk is kept */
-    ev->closed_at = 0;
   return false;
 }
 
@@ -240,89 +227,91 @@ wait_unlocks (struct evictor *ev)
   throttle_return (&ev->throttle, 0); /* the share may have grown */
   evictor_unlock (ev);                /* wakes writers */
   lock_take (&ev->lock);
-  if (thread_rests_unlocks (ev, TICK_NS))
+  while (ev->idle.empty_at == RESTS && !ev->thread.wake_pending)
+    lock_wait (&ev->lock, &ev->thread.woken);
+  if (rests_unlocks (ev, TICK_NS))
     ev->idle.ticks = ev->requests == requests ? ev->idle.ticks + 1 : 0;
 }
 
-static void *
-run (void *arg)
+void *
+thread_run (void *arg)
 {
   struct evictor *ev = arg;
-  bool rests = false;
 
   thread_set_name ("evictor");
   lock_take (&ev->lock);
-  while (!rests && !ev->thread.stopping) {
+  for (;;) {
     ev->thread.wake_pending = false;
     if (file_debug_check)
       evictor_check_locked (ev);
+    if (evictor_has_stopped_locked (ev))
+      throttle_grant_all (&ev->throttle);
     if (evictor_is_closed_locked (ev)) {
       if (close_unlocks (ev))
         return NULL;
     }
     else if (step_unlocks (ev))
       continue;
-    else if (ev->idle.ticks >= ev->idle.empty_at)
-      rests = empty_idle_unlocks (ev) && !ev->thread.wake_pending;
+    else if (ev->idle.empty_at != RESTS && ev->idle.ticks >= ev->idle.empty_at)
+      empty_idle_unlocks (ev);
     else
       wait_unlocks (ev);
   }
-  ev->thread.runs = false;
-  evictor_unlock (ev);
-  return NULL;
 }
 
-int
+/* End the rest of the thread, or a pause of a close.  What a rest has left is
+ * looked at again; where pages cannot be counted, only at the close.
+ */
+static void
+end_rest_locked (struct evictor *ev)
+{
+  lock_assert (&ev->lock);
+  if (ev->idle.empty_at == RESTS &&
+      ev->config.pages->counts != COUNTS_BY_NOTHING)
+    count_swept_locked (ev);
+  if (ev->idle.empty_at == RESTS || evictor_is_closed_locked (ev))
+    thread_wake_locked (ev);
+}
+
+void
 thread_note_request_locked (struct evictor *ev)
 {
-  int err;
-
-  lock_assert (&ev->lock);
-  if (evictor_is_closed_locked (ev)) /* it may be in a pause of the close */
-    thread_wake_locked (ev);
+  end_rest_locked (ev);
   ev->requests++;
   ev->idle.ticks = 0;
   ev->idle.empty_at = QUIET_TICKS;
   ev->idle.attempts = 0;
   throttle_set_busy (&ev->throttle, true);
-  if (ev->thread.runs)
-    return 0;
-  if (ev->thread.exists) /* it has ended, so this does not block */
-    thread_join (ev->thread.id);
-  err = thread_start (&ev->thread.id, run, ev);
-  ev->thread.exists = ev->thread.runs = err == 0;
-  if (err)
-    throttle_set_busy (&ev->throttle, false);
-  return err;
 }
 
-int
-evictor_start (struct evictor *ev)
+void
+thread_empty_soon_locked (struct evictor *ev)
 {
-  int err;
-
-  lock_take (&ev->lock);
-  err = thread_note_request_locked (ev);
-  evictor_unlock (ev);
-  return err;
+  end_rest_locked (ev);
+  if (ev->idle.empty_at != RESTS || ev->touched.low < ev->touched.high)
+    ev->idle.empty_at = ev->idle.ticks + 1;
+  ev->idle.attempts = 0;
+  if (ev->map.head < ev->map.fill)
+    thread_wake_locked (ev);
 }
 
-bool
+void
 evictor_close (struct evictor *ev)
 {
-  bool busy;
-
   lock_take (&ev->lock);
   count_swept_locked (ev);
-  busy = ev->thread.runs || ev->touched.low < ev->touched.high ||
-         (ev->map.failed > 0 &&
-          ev->retry.retried != errors_now (ev->config.errors));
-  busy = busy && thread_note_request_locked (ev) == 0;
-  if (busy)
-    ev->closed_at = ev->requests;
+  thread_note_request_locked (ev);
+  ev->closed_at = ev->requests;
   thread_wake_locked (ev);
   evictor_unlock (ev);
-  return busy;
+}
+
+void
+evictor_reopen (struct evictor *ev)
+{
+  lock_take (&ev->lock);
+  thread_note_request_locked (ev);
+  evictor_unlock (ev);
 }
 
 bool

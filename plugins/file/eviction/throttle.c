@@ -94,42 +94,66 @@ has_credit (const struct throttle *t, uint64_t bytes)
 }
 
 static bool
+fits (const struct throttle *t, uint64_t bytes)
+{
+  return (t->writers < LEAST_WRITERS || t->writing + bytes <= MOST_AT_ONCE) &&
+         has_credit (t, bytes);
+}
+
+static void
 take (struct throttle *t, uint64_t bytes)
 {
-  const bool fits = t->writing + bytes <= MOST_AT_ONCE;
-
-  if ((t->writers >= LEAST_WRITERS && !fits) || !has_credit (t, bytes))
-    return false;
   t->writers++;
   t->writing += bytes;
   t->used += bytes;
-  return true;
 }
 
 bool
-throttle_try (struct throttle *t, uint64_t bytes)
+throttle_try (struct throttle *t, uint64_t bytes, bool first)
 {
-  return STAILQ_EMPTY (&t->waiting) && take (t, bytes);
+  if ((!first && !STAILQ_EMPTY (&t->waiting)) || !fits (t, bytes))
+    return false;
+  take (t, bytes);
+  return true;
+}
+
+static void
+grant_first (struct throttle *t)
+{
+  struct waiting_writer *w = STAILQ_FIRST (&t->waiting);
+
+  take (t, w->bytes);
+  STAILQ_REMOVE_HEAD (&t->waiting, next);
+  STAILQ_INSERT_TAIL (&t->granted, w, next);
 }
 
 static void
 grant (struct throttle *t)
 {
-  struct waiting_writer *w;
+  const struct waiting_writer *w;
 
-  while ((w = STAILQ_FIRST (&t->waiting)) && take (t, w->bytes)) {
-    STAILQ_REMOVE_HEAD (&t->waiting, next);
-    STAILQ_INSERT_TAIL (&t->granted, w, next);
-  }
+  while ((w = STAILQ_FIRST (&t->waiting)) && fits (t, w->bytes))
+    grant_first (t);
 }
 
 void
-throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes)
+throttle_grant_all (struct throttle *t)
+{
+  while (!STAILQ_EMPTY (&t->waiting))
+    grant_first (t);
+}
+
+void
+throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes,
+               bool first)
 {
   struct waiting_writer w = { .bytes = bytes };
 
   semaphore_init (&w.granted);
-  STAILQ_INSERT_TAIL (&t->waiting, &w, next);
+  if (first)
+    STAILQ_INSERT_HEAD (&t->waiting, &w, next);
+  else
+    STAILQ_INSERT_TAIL (&t->waiting, &w, next);
   throttle_unlock (t, lock);
   semaphore_wait (&w.granted);
   semaphore_destroy (&w.granted);
@@ -148,7 +172,6 @@ void
 throttle_set_window (struct throttle *t, bool has_window)
 {
   t->has_window = has_window;
-  grant (t);
 }
 
 void

@@ -8,7 +8,8 @@
  * A writer also needs a write slot.  A file system lets one thread at a time
  * change a file, so more than a few large writers only compete for the CPUs.
  *
- * Writers queue in the order of their arrival.
+ * Writers queue in the order of their arrival.  A writer that has to give its
+ * slot back, because it must wait for something else, then goes first.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -80,7 +81,7 @@ unsigned throttle_busy_disks (void);
 uint64_t throttle_share (const struct throttle *t);
 
 /* Record whether a window can be filled.  While all windows wait for the disk,
- * no writer gets credit.
+ * no writer gets credit.  Grants nothing: throttle_return follows.
  */
 void throttle_set_window (struct throttle *t, bool has_window);
 
@@ -94,16 +95,23 @@ void throttle_set_limit (struct throttle *t, uint64_t bytes);
  */
 uint64_t throttle_credit (const struct throttle *t);
 
-/* Take a slot and "bytes" of credit, if both are available and no writer waits.
- * Returns false otherwise.  While no credit is in use, a writer may take more
- * than the share.
+/* Take a slot and "bytes" of credit, if both are available and no writer waits,
+ * or this one goes "first".  Returns false otherwise.  While no credit is in
+ * use, a writer may take more than the share.
  */
-bool throttle_try (struct throttle *t, uint64_t bytes);
+bool throttle_try (struct throttle *t, uint64_t bytes, bool first);
 
-/* Queue for a slot and "bytes" of credit, and wait until both are granted.  As
- * lock_wait: the lock, which the caller holds, is released while it waits.
+/* Queue for a slot and "bytes" of credit, at the end or "first", and wait until
+ * both are granted.  As lock_wait: the lock, which the caller holds, is
+ * released while it waits.
  */
-void throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes);
+void throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes,
+                    bool first);
+
+/* Grant all waiting writers slot and credit, as if there were enough: they are
+ * going to give both back.
+ */
+void throttle_grant_all (struct throttle *t);
 
 /* Return whether the first waiting writer waits for credit, not only for a
  * slot.

@@ -147,15 +147,6 @@ nanoseconds_now (void)
   return t.tv_sec * UINT64_C (1000000000) + t.tv_nsec;
 }
 
-void
-sleep_until (uint64_t at)
-{
-  const struct timespec t = timespec_of (at);
-
-  while (clock_nanosleep (CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
-    ;
-}
-
 /* ---- threads ---- */
 
 /* Enough for a thread without deep calls, printf included. */
@@ -188,10 +179,4 @@ void
 thread_set_name (const char *name)
 {
   pthread_setname_np (pthread_self (), name);
-}
-
-bool
-thread_is_self (pthread_t thread)
-{
-  return pthread_equal (thread, pthread_self ());
 }

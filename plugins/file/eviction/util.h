@@ -69,9 +69,6 @@ void semaphore_wait (struct semaphore *s);
  */
 uint64_t nanoseconds_now (void);
 
-/* Sleep until nanoseconds_now is "at". */
-void sleep_until (uint64_t at);
-
 /* ---- threads ---- */
 
 /* Start a thread with all signals blocked, because nbdkit handles them, and
@@ -86,9 +83,6 @@ void thread_set_name (const char *name);
 
 /* Wait until the thread ends. */
 void thread_join (pthread_t thread);
-
-/* Return whether the caller is this thread. */
-bool thread_is_self (pthread_t thread);
 
 /* ---- interrupted calls ---- */
 

@@ -10,11 +10,6 @@
 
 #include <config.h>
 
-#include <inttypes.h>
-
-#define NBDKIT_API_VERSION 2
-#include <nbdkit-plugin.h>
-
 #include "evictor_impl.h"
 
 /* The most runs of a piece, so that writers get credit steadily. */
@@ -53,38 +48,23 @@ next_piece (const struct evictor *ev, unsigned nr, struct cursor *at,
   return true;
 }
 
-/* Count what a window has.  Adjacent runs, of two pieces or cells, are one. */
+/* ---- calls, which record the errors that the kernel reports to them ---- */
+
+/* Call "call" for each range, without the lock. */
 static void
-count_runs (struct window *w, const struct piece *p)
+call_for_each (struct evictor *ev, const struct extent *e, unsigned nr,
+               int (*call) (const struct pagecache *pc, int fd, uint64_t offset,
+                            uint64_t length))
 {
+  struct errors *errors = ev->config.errors;
+  const unsigned nr_call = errors_call_begins (errors);
   unsigned i;
 
-  if (w->extents == 0)
-    w->first = p->span.offset;
-  for (i = 0; i < p->nr; i++) {
-    w->extents += w->extents == 0 || p->runs[i].offset != w->end;
-    w->end = p->runs[i].offset + p->runs[i].length;
-  }
-  w->bytes += p->bytes;
-}
-
-/* Log the oldest window if -D file.evict=1 asks for it. */
-static void
-report_window_unlocks (struct evictor *ev, const char *what,
-                       const struct window *w)
-{
-  const uint64_t number = ev->map.head + 1;
-
-  lock_assert (&ev->lock);
-  if (!file_debug_evict || w->extents == 0)
-    return;
-  evictor_unlock (ev);
-  nbdkit_debug ("%s: %s write window %" PRIu64 ": %" PRIu64 " requests, "
-                "%" PRIu64 " extents, %" PRIu64 " bytes in [%" PRIu64
-                ", %" PRIu64 ")",
-                ev->config.name, what, number, w->requests, w->extents,
-                w->bytes, w->first, w->end);
-  lock_take (&ev->lock);
+  for (i = 0; i < nr; i++)
+    errors_record (
+      errors, call (ev->config.pages, ev->config.fd, e[i].offset, e[i].length),
+      e[i].offset, e[i].length);
+  errors_call_ends (errors, nr_call);
 }
 
 /* ---- starting ---- */
@@ -123,7 +103,7 @@ unstarted_locked (const struct evictor *ev)
 static uint64_t
 dirty_bytes (const struct evictor *ev, const struct piece *p)
 {
-  const bool others = ev->config.preserve || ev->count.tolerated > 0;
+  const bool others = ev->config.preserve || ev->count.pause > 0;
   const struct extent *e = others ? p->runs : &p->span;
   const unsigned nr = others ? p->nr : 1;
   uint64_t dirty = 0;
@@ -149,12 +129,8 @@ writeback_start_unlocks (struct evictor *ev)
 
   if (nr == 0 || (by_range && !flight_has_room (&ev->flight)))
     return false;
-  if (w->started.cell < w->dropped.cell) /* its pages were written again */
-    w->started = w->dropped;
   if (!next_piece (ev, nr, &w->started, &p))
     return true;
-  if (!by_range)
-    count_runs (w, &p);
   evictor_unlock (ev);
   if (by_range) {
     /* Fewer than the piece has are in flight if a flush or the span of an
@@ -164,12 +140,13 @@ writeback_start_unlocks (struct evictor *ev)
 
     p.bytes = dirty < p.bytes ? dirty : p.bytes;
     if (has_short_runs (ev, &p))
-      reports_start (ev, &p.span, 1);
+      call_for_each (ev, &p.span, 1, pagecache_start);
     else
-      reports_start (ev, p.runs, p.nr);
+      call_for_each (ev, p.runs, p.nr, pagecache_start);
   }
   else
-    pagecache_start (ev->config.fd, p.span.offset, p.span.length);
+    pagecache_start (ev->config.pages, ev->config.fd, p.span.offset,
+                     p.span.length);
   lock_take (&ev->lock);
   if (by_range) {
     w->in_flight += p.bytes;
@@ -199,9 +176,8 @@ wait_for_piece_unlocks (struct evictor *ev, unsigned nr)
 
   if (!next_piece (ev, nr, &w->waited, &p))
     return;
-  count_runs (w, &p);
   evictor_unlock (ev);
-  reports_wait (ev, p.runs, p.nr);
+  call_for_each (ev, p.runs, p.nr, pagecache_wait);
   lock_take (&ev->lock);
   landed = p.bytes < w->in_flight ? p.bytes : w->in_flight;
   w->in_flight -= landed;
@@ -216,129 +192,30 @@ wait_for_piece_unlocks (struct evictor *ev, unsigned nr)
                 flight_latency (&ev->flight));
 }
 
-/* Return true if it is certain that no page of the file has to be written: then
- * it needs no sync.  An error that was recorded since the oldest window began
- * is not of its pages, unless errors_of_pages says so: a flush failed, for
- * example because the file system has no fsync.  That needs flushes that sync
- * other descriptions than the disk's.
+/* Write the windows where ranges cannot be waited for.  One sync serves all
+ * that are written when it begins: with a sync for each window, a copy had 0.90
+ * of the speed, and 64K writes 0.84 (overlayfs on ext4, Linux 6.18).
  */
-static bool
-is_clean (const struct evictor *ev, errors_mark since, bool has_witness)
+static void
+sync_windows_unlocks (struct evictor *ev)
 {
-  return ev->config.errors->per_handle && ev->reports.latest <= since &&
-         (has_witness || since == errors_now (ev->config.errors)) &&
-         pagecache_is_clean (ev->config.pages, ev->config.fd, 0, 0);
-}
-
-/* Write the oldest window where ranges cannot be waited for.  One sync serves
- * all windows that are written when it begins: with a sync for each window, a
- * copy had 0.90 of the speed, and 64K writes 0.84 (overlayfs on ext4, Linux
- * 6.18).  A sync that fails serves its own window only: it may report an old
- * error, and have left pages unwritten (nfs_file_fsync and fuse_fsync return at
- * the first error).  Returns true if the file was clean, and the kernel had no
- * error to report.
- */
-static bool
-sync_windows_unlocks (struct evictor *ev, struct window *oldest)
-{
-  const bool has_witness = ev->reports.witness >= 0;
-  const errors_mark since = oldest->since;
   uint64_t n, end = ev->map.head;
-  bool clean;
-  int err;
 
   lock_assert (&ev->lock);
   while (end < ev->map.fill &&
          ev->map.window[window_nr (&ev->map, end)].pins == 0)
     end++;
   evictor_unlock (ev);
-  clean = is_clean (ev, since, has_witness);
-  if (clean) {
-    err = evictor_look (ev);
-    errors_settle (ev->config.errors);
-    clean = errors_of_pages (ev->config.errors) <= since;
-  }
-  else
-    err = reports_sync (ev);
+  errors_sync_lazily (ev->config.errors, ev->config.fd, ev->config.pages);
   lock_take (&ev->lock);
-  for (n = ev->map.head; n < end && err == 0 && !clean; n++) {
+  for (n = ev->map.head; n < end; n++) {
     struct window *w = &ev->map.window[window_nr (&ev->map, n)];
 
     w->waited.cell = w->nr_cells;
   }
-  oldest->waited.cell = oldest->nr_cells;
-  return clean && err == 0;
-}
-
-/* The times between two looks at a piece in flight, in ns.  If it takes long, a
- * hundredth of that time, up to LONGEST_POLL: a disk may not answer for days.
- * With many busy disks all are longer, so that those of a thousand disks take
- * no CPU of their own.
- */
-#define LEAST_POLL 250000
-#define MOST_POLL 1000000
-#define LONGEST_POLL 20000000
-
-/* Look again and again whether the disk writes the next piece of a window, as
- * long as no writer waits for it: a system call that waits would keep the file
- * system mounted after the last client has left.  A writer that waits does not
- * leave, and wakes the thread, as other work does.  The last run of a
- * piece is started last.  Returns true if the piece is still in flight, and
- * there may be another step to take.
- */
-static bool
-poll_unlocks (struct evictor *ev, unsigned nr)
-{
-  bool in_flight = ev->config.pages->by_range;
-  const uint64_t began = nanoseconds_now ();
-  uint64_t ns = LEAST_POLL, waited, rest;
-
-  while (in_flight && !evictor_is_closed_locked (ev)) {
-    struct cursor at = ev->map.window[nr].waited; /* clients write it again */
-    struct piece p;
-
-    if (throttle_is_short (&ev->throttle) || !next_piece (ev, nr, &at, &p))
-      return false;
-    evictor_unlock (ev);
-    in_flight = pagecache_is_in_flight (ev->config.pages, ev->config.fd,
-                                        p.runs[p.nr - 1].offset,
-                                        p.runs[p.nr - 1].length);
-    lock_take (&ev->lock);
-    rest = ns * (1 + throttle_busy_disks () / 16);
-    rest = rest < LONGEST_POLL ? rest : LONGEST_POLL;
-    if (in_flight && !thread_rests_unlocks (ev, rest))
-      return true;
-    waited = nanoseconds_now () - began;
-    if (ns < MOST_POLL || (ns < waited / 100 && ns <= LONGEST_POLL / 2))
-      ns *= 2;
-  }
-  return in_flight;
 }
 
 /* ---- the oldest window ---- */
-
-/* Keep all pages of a window: errseq_t reports that something failed, not what,
- * so each window that began before an error was recorded may have failed.  With
- * preserve nothing sweeps what earlier windows have left of its cells: it is
- * dropped with what was read.
- */
-static void
-keep_window_unlocks (struct evictor *ev, unsigned nr)
-{
-  struct window *w = &ev->map.window[nr];
-  unsigned i;
-
-  report_window_unlocks (ev, "kept", w);
-  ev->retry.retried = 0;
-  for (i = w->dropped.cell; i < w->nr_cells; i++) {
-    struct cell *c = w->cells[i];
-
-    window_leave (&ev->map, nr, c, 0, CELL_PAGES, true);
-    if (ev->config.preserve)
-      cell_list (&ev->map, c, c->nr * cell_size (&ev->map), 0, 0);
-    cell_put (&ev->map, c);
-  }
-}
 
 /* Free the oldest window, whose pages have left it.  Pages that were written
  * again while they were in flight have left it without a wait, so some bytes
@@ -347,47 +224,29 @@ keep_window_unlocks (struct evictor *ev, unsigned nr)
 static void
 free_window_locked (struct evictor *ev, struct window *w)
 {
+  const uint64_t held = w->held;
+
   counters_add (ev->config.counters, STATS_WINDOWS, 1);
-  counters_add (ev->config.counters, STATS_WINDOW_REQUESTS, w->requests);
-  counters_add (ev->config.counters, STATS_WINDOW_EXTENTS, w->extents);
   flight_forgets (&ev->flight, w->in_flight);
-  return_credit_locked (ev, w, w->held);
   page_map_free_oldest (&ev->map);
   throttle_set_window (&ev->throttle, true);
-  cond_broadcast (&ev->changed);
-}
-
-/* Whether no error was recorded since the window began. */
-static bool
-is_sound (const struct evictor *ev, const struct window *w)
-{
-  return w->since == errors_now (ev->config.errors);
+  throttle_return (&ev->throttle, held);
+  cond_broadcast (&ev->changed); /* cells are free */
 }
 
 /* Wait for the next piece of the oldest window, or where ranges cannot be
- * waited for, for all of it, and drop what is on the disk.
+ * waited for, for all of it.
  */
 static void
-wait_and_drop_unlocks (struct evictor *ev, unsigned nr)
+wait_unlocks (struct evictor *ev, unsigned nr)
 {
-  struct window *w = &ev->map.window[nr];
   const uint64_t begin = nanoseconds_now ();
-  bool clean = false;
 
-  lock_assert (&ev->lock);
-  if (w->waited.cell < w->nr_cells) {
-    if (ev->config.pages->by_range)
-      wait_for_piece_unlocks (ev, nr);
-    else
-      clean = sync_windows_unlocks (ev, w);
-    counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
-  }
-  if (clean)
-    w->since = errors_now (ev->config.errors);
-  else if (is_sound (ev, w) && w->dropped.cell < w->waited.cell)
-    reports_settle_unlocks (ev);
-  if (is_sound (ev, w))
-    drop_written_unlocks (ev, nr);
+  if (ev->config.pages->by_range)
+    wait_for_piece_unlocks (ev, nr);
+  else
+    sync_windows_unlocks (ev);
+  counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
 }
 
 bool
@@ -397,19 +256,16 @@ writeback_finish_unlocks (struct evictor *ev)
   struct window *w = &ev->map.window[nr];
 
   lock_assert (&ev->lock);
-  if (ev->map.head == ev->map.fill || w->pins > 0)
+  if (ev->map.head == ev->map.fill || w->pins > 0 ||
+      evictor_has_stopped_locked (ev))
     return false;
-  if (!evictor_is_closed_locked (ev) && poll_unlocks (ev, nr))
+  if (w->waited.cell < w->nr_cells)
+    wait_unlocks (ev, nr);
+  if (evictor_has_stopped_locked (ev))
     return true;
-  if (!retry_has_given_up_locked (ev)) {
-    wait_and_drop_unlocks (ev, nr);
-    if (w->waited.cell < w->nr_cells)
-      return true;
-  }
+  drop_written_unlocks (ev, nr);
   if (w->dropped.cell < w->nr_cells)
-    keep_window_unlocks (ev, nr);
-  else
-    report_window_unlocks (ev, "evicted", w);
+    return true;
   free_window_locked (ev, w);
   return true;
 }

@@ -93,6 +93,7 @@ file_model (struct model *m, const struct shape *shape, const char *log,
   if (shape->pending)
     model_changed (m, model_change (m, CHANGE_WRITE, PENDING_OFFSET, CHUNK),
                    true);
+  m->begun = m->clock;
 }
 
 /* Write what a change of the model has in a range. */
@@ -161,32 +162,6 @@ file_make (const char *name, const char *seed, const char *control_name)
   model_free (&model);
 }
 
-void
-file_sync (const char *name, const char *log, const char *control_name)
-{
-  struct model model;
-  bool ok;
-  int fd;
-
-  if (atomic_load (&map_control (control_name)->refuse) == REFUSE_ALL) {
-    printf ("fsync=0\n");
-    return;
-  }
-  fd = open (name, O_RDONLY | O_CLOEXEC);
-  if (fd == -1)
-    die (name);
-  ok = fsync (fd) == 0;
-  close (fd);
-  model_log_restore (&model, log, UINT64_MAX);
-  model_log_append (&model, log);
-  model_opened (&model, OUTSIDE);
-  if (ok)
-    model_promise_all (&model, model_now (&model), OUTSIDE);
-  model_log_end (&model, log);
-  model_free (&model);
-  printf ("fsync=%d\n", !ok);
-}
-
 /* Read the file, page by page.  What cannot be read is bytes that nobody wrote.
  */
 static unsigned char *
@@ -218,26 +193,20 @@ file_compare (const char *name, const char *log, const char *position)
   model_log_restore (&model, log, strtoull (position, NULL, 10));
   buf = read_file (fd, model.size);
   printf ("%" PRIu64 "\n",
-          model_lost (&model, STRICT, buf, model.size, 0, stderr));
+          model_lost (&model, buf, model.size, 0, stderr));
   free (buf);
   model_free (&model);
   close (fd);
 }
 
-static bool
-is_on (int fd, long type)
+bool
+file_is_on_ext4 (int fd)
 {
   struct statfs fs;
 
   if (fstatfs (fd, &fs) == -1)
     die ("fstatfs");
-  return fs.f_type == type;
-}
-
-bool
-file_is_on_ext4 (int fd)
-{
-  return is_on (fd, EXT4_SUPER_MAGIC);
+  return fs.f_type == EXT4_SUPER_MAGIC;
 }
 
 void
@@ -245,30 +214,21 @@ file_check (const char *name, const char *log, const char *control_name)
 {
   struct model model;
   unsigned char *buf;
-  uint64_t lenient, strict, forgotten;
+  uint64_t lost, forgotten;
   int fd = open (name, O_RDONLY | O_CLOEXEC);
 
   if (fd == -1)
     die (name);
   model_log_restore (&model, log, UINT64_MAX);
   buf = read_file (fd, model.size);
-  forgotten = model_lost (&model, STRICT, buf, model.size, 0, NULL);
-  /* btrfs writes adjacent data as one ordered extent, and discards all of it if
-   * any part fails, also the part that sync_file_range(2) has reported as
-   * written.  The plugin records the error and its clients get it, but another
-   * program's fsync does not fail any more.
-   */
-  if (forgotten && (file_is_on_ext4 (fd) || is_on (fd, BTRFS_SUPER_MAGIC)))
+  forgotten = model_lost (&model, buf, model.size, 0, NULL);
+  if (forgotten && file_is_on_ext4 (fd))
     model_take_accepted (&model, buf, model.size, 0,
-                         file_is_on_ext4 (fd) ? -1 : OUTSIDE,
                          map_control (control_name));
   close (fd);
 
-  lenient = model_lost (&model, LENIENT, buf, model.size, 0, stderr);
-  strict = model_lost (&model, STRICT, buf, model.size, 0,
-                       lenient ? NULL : stderr);
-  printf ("lost=%" PRIu64 " lost_strict=%" PRIu64 " forgotten=%" PRIu64 "\n",
-          lenient, strict, forgotten - strict);
+  lost = model_lost (&model, buf, model.size, 0, stderr);
+  printf ("lost=%" PRIu64 " forgotten=%" PRIu64 "\n", lost, forgotten - lost);
   free (buf);
   model_free (&model);
 }

@@ -42,11 +42,6 @@ void file_model (struct model *m, const struct shape *shape, const char *log,
  */
 void file_make (const char *name, const char *seed, const char *control_name);
 
-/* Be another program that opens the file and calls fsync, if the disk accepts
- * writes, and print whether it reports an error.
- */
-void file_sync (const char *name, const char *log, const char *control_name);
-
 /* Compare it with the model, and print how many bytes are not what was
  * promised.
  */

@@ -4,11 +4,8 @@
  *
  *   history plan SEED                 what it needs, see plan.h
  *   history make FILE SEED [CONTROL]  the file to be served
- *   history run FILE SEED CONTROL LOG URI PLUGIN
- *                                     FILE: the real one, on overlayfs; PLUGIN
- *                                     "ours": excuses no success that a failure
- *                                     of another connection may explain
- *   history sync FILE LOG CONTROL     another program's fsync
+ *   history run FILE SEED CONTROL LOG URI
+ *                                     FILE: the real one, on overlayfs
  *   history check FILE LOG CONTROL    how much of it was lost
  *
  * and for crash points, on a disk that records (see ../crash/run), of a smaller
@@ -193,6 +190,22 @@ play_and_record (struct rig *rig)
   rig_drain (rig);
 }
 
+/* All clients have left.  One that comes back gets an error that none of them
+ * has got, if the server has seen it or the kernel has kept it.
+ */
+static void
+come_back (struct rig *rig)
+{
+  rig_disconnect (rig);
+  rig_trace (rig, "all have disconnected");
+  if (chance (rig, 60))
+    start_writeback (rig);
+  usleep (random_below (rig, 400000));
+  rig_connect (rig);
+  rig_flush (rig, random_below (rig, rig->nr_connections));
+  rig_drain (rig);
+}
+
 static void
 play (struct rig *rig)
 {
@@ -213,6 +226,8 @@ play (struct rig *rig)
   for (c = 0; flushes && c < rig->nr_connections; c++)
     rig_flush (rig, c);
   rig_drain (rig);
+  if (chance (rig, 50))
+    come_back (rig);
 
   /* The plug is pulled: what is not on the disk now will never be.  A file
    * system without a journal would be damaged.
@@ -224,7 +239,7 @@ play (struct rig *rig)
   }
 }
 
-/* FILE SEED CONTROL|RECORD LOG URI together|alone|ours|... */
+/* FILE SEED CONTROL|RECORD LOG URI [together|alone] */
 static void
 run (char *const argv[], bool records)
 {
@@ -241,8 +256,7 @@ run (char *const argv[], bool records)
   rig.trace = getenv ("FAULTS_TRACE") != NULL;
   rig.request_sizes = records ? 6 : MAX_REQUEST_SIZES; /* 6: to 128K */
   rig.records = records;
-  rig.syncs_alone = strcmp (argv[5], "alone") == 0;
-  rig.shares_syncs = strcmp (argv[5], "ours") == 0;
+  rig.syncs_alone = records && strcmp (argv[5], "alone") == 0;
   rig.uri = argv[4];
   if (records) {
     record = open (argv[2], O_RDONLY | O_CLOEXEC);
@@ -264,9 +278,9 @@ run (char *const argv[], bool records)
   rig_disconnect (&rig);
   rig_free (&rig);
   printf ("changes=%zu refused=%" PRIu64 " reported=%" PRIu64
-          " failed_writes=%" PRIu64 " wrong=%" PRIu64 "\n",
+          " late=%" PRIu64 " stale=%" PRIu64 " wrong=%" PRIu64 "\n",
           rig.model.nr_changes - 1, atomic_load (&rig.control->refused),
-          rig.reported, rig.failed_writes, rig.wrong);
+          rig.reported, rig.late, rig.stale, rig.wrong);
   model_free (&rig.model);
   close (rig.file);
 }
@@ -280,7 +294,7 @@ is (const char *what, int argc, char *argv[], int arguments)
 int
 main (int argc, char *argv[])
 {
-  if (is ("run", argc, argv, 6))
+  if (is ("run", argc, argv, 5))
     run (argv + 2, false);
   else if (is ("record", argc, argv, 6))
     run (argv + 2, true);
@@ -289,14 +303,12 @@ main (int argc, char *argv[])
             plan_of_seed (strtoull (argv[2], NULL, 10), true).flushes);
   else if (is ("make", argc, argv, 3) || is ("make", argc, argv, 2))
     file_make (argv[2], argv[3], argv[4]);
-  else if (is ("sync", argc, argv, 3))
-    file_sync (argv[2], argv[3], argv[4]);
   else if (is ("at", argc, argv, 3))
     file_compare (argv[2], argv[3], argv[4]);
   else if (is ("check", argc, argv, 3))
     file_check (argv[2], argv[3], argv[4]);
   else {
-    fprintf (stderr, "usage: history plan | make | run | record | sync | at | "
+    fprintf (stderr, "usage: history plan | make | run | record | at | "
                      "check ..., see history.c\n");
     return EXIT_FAILURE;
   }

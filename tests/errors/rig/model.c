@@ -153,10 +153,10 @@ model_changed (struct model *m, uint32_t change, bool ok)
 /* ---- promises ---- */
 
 static void
-promise (struct segment *s, size_t i, enum opinion o, int connection)
+promise (struct segment *s, size_t i, int connection)
 {
-  if (i > s->promised[o]) {
-    s->promised[o] = i;
+  if (i > s->promised) {
+    s->promised = i;
     s->promised_to = connection;
   }
 }
@@ -180,13 +180,12 @@ model_promise_change (struct model *m, uint32_t change, uint64_t offset,
 
     for (j = s->nr; j-- > 0 && s->changes[j] != change;)
       ;
-    promise (s, j, STRICT, connection);
-    if (m->changes[change].sent > m->since[connection][LENIENT])
-      promise (s, j, LENIENT, connection);
+    promise (s, j, connection);
   }
 }
 
-/* The latest change of a segment that a flush promises, or 0. */
+/* The latest change of a segment that a flush promises, or 0: it was sent after
+ * "since", and has completed before "sent". */
 static size_t
 latest_covered (const struct model *m, const struct segment *s, uint64_t sent,
                 uint64_t since)
@@ -206,7 +205,6 @@ void
 model_promise_all (struct model *m, uint64_t sent, int connection)
 {
   size_t i;
-  int o;
 
   model_log_event (m, (struct event){ .kind = PROMISED_ALL,
                                       .sent = sent,
@@ -214,10 +212,29 @@ model_promise_all (struct model *m, uint64_t sent, int connection)
   for (i = 0; i < m->nr_segments; i++) {
     struct segment *s = &m->segments[i];
 
-    for (o = 0; o < OPINIONS; o++)
-      promise (s, latest_covered (m, s, sent, m->since[connection][o]), o,
-               connection);
+    promise (s, latest_covered (m, s, sent, m->since), connection);
   }
+}
+
+/* ---- errors ---- */
+
+void
+model_failed (struct model *m)
+{
+  model_log_event (m, (struct event){ .kind = FAILED });
+  model_now (m);
+  if (m->failed == 0)
+    m->failed = m->clock;
+}
+
+void
+model_left (struct model *m)
+{
+  model_log_event (m, (struct event){ .kind = LEFT });
+  model_now (m);
+  if (m->failed > 0)
+    m->since = m->clock;
+  m->failed = 0;
 }
 
 /* ---- bytes ---- */
@@ -292,9 +309,8 @@ print_loss (const struct model *m, const struct segment *s, size_t promised,
     count--;
   fprintf (report,
            "[%" PRIu64 ", %" PRIu64 "): change %" PRIu32 " (sent %" PRIu64
-           ", done %" PRIu64 "), promised to %s %d, is not there",
+           ", done %" PRIu64 "), promised to connection %d, is not there",
            offset, offset + count, s->changes[promised], c->sent, c->done,
-           s->promised_to == OUTSIDE ? "another program, client" : "connection",
            s->promised_to);
   for (j = promised; j-- > 0;) {
     if (count_others (m, s, j, buf, count, offset) == 0) {
@@ -307,28 +323,47 @@ print_loss (const struct model *m, const struct segment *s, size_t promised,
   fprintf (report, "\n");
 }
 
-uint64_t
-model_lost (const struct model *m, enum opinion opinion,
-            const unsigned char *buf, uint64_t count, uint64_t offset,
-            FILE *report)
+/* "sent" is the time of a read, or 0.  Another program's write that was lost
+ * before the server started may be in memory only.
+ */
+static uint64_t
+count_old (const struct model *m, const unsigned char *buf, uint64_t count,
+           uint64_t offset, uint64_t sent, FILE *report)
 {
+  const uint64_t since = m->since > m->begun ? m->since : m->begun;
   uint64_t end = offset + count, lost = 0;
   size_t i;
 
   for (i = find (m, offset); offset < end; i++) {
     const struct segment *s = &m->segments[i];
+    const size_t covered = latest_covered (m, s, sent, since);
+    const size_t first = covered > s->promised ? covered : s->promised;
     uint64_t n = segment_end (m, i) - offset, others;
 
     if (n > end - offset)
       n = end - offset;
-    others = count_others (m, s, s->promised[opinion], buf, n, offset);
+    others = count_others (m, s, first, buf, n, offset);
     if (others > 0 && report)
-      print_loss (m, s, s->promised[opinion], buf, n, offset, report);
+      print_loss (m, s, first, buf, n, offset, report);
     lost += others;
     buf += n;
     offset += n;
   }
   return lost;
+}
+
+uint64_t
+model_lost (const struct model *m, const unsigned char *buf, uint64_t count,
+            uint64_t offset, FILE *report)
+{
+  return count_old (m, buf, count, offset, 0, report);
+}
+
+uint64_t
+model_stale (const struct model *m, const unsigned char *buf, uint64_t count,
+             uint64_t offset, uint64_t sent, FILE *report)
+{
+  return count_old (m, buf, count, offset, sent, report);
 }
 
 /* Whether the disk accepted every stamp of a change that lies wholly in
@@ -411,8 +446,7 @@ has_vanished (const struct model *m, const unsigned char *buf, uint64_t at,
 
 void
 model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
-                     uint64_t offset, int promised_to,
-                     const struct control *control)
+                     uint64_t offset, const struct control *control)
 {
   const uint64_t limit = offset + count;
   uint64_t at = offset, next, block, block_end, forgotten = UINT64_MAX;
@@ -420,11 +454,9 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
 
   for (i = find (m, offset); at < limit; i++) {
     const struct segment *s = &m->segments[i];
-    size_t promised = s->promised[STRICT], taken = s->nr;
+    size_t promised = s->promised, taken = s->nr;
     uint64_t end = segment_end (m, i) < limit ? segment_end (m, i) : limit;
 
-    if (promised_to >= 0 && promised_to != s->promised_to)
-      at = end;
     for (; at < end; at = next) {
       unsigned char *bytes = buf + (at - offset);
 

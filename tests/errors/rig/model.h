@@ -1,17 +1,16 @@
-/* What the bytes of an export may be on the disk, given what the servers
+/* What the bytes of an export may be on the disk, given what the server
  * acknowledged, promised and reported.
  *
  * A flush that succeeds promises all changes that completed, on whatever
- * connection, before it was sent.  An error that was reported limits that:
- * when a flush fails, everything sent before its answer may be lost, and later
- * flushes of that connection do not promise it.  Nor do those of a connection
- * that opens later: an error is reported to such a connection only if no
- * client has seen it yet.  That is also true if the last client disconnected
- * in between, and of another program's fsync(2) after the server has ended.
+ * connection, before it was sent.  A FUA request that succeeds promises its own
+ * data.  Of a byte that was promised the disk must hold that value or a later
+ * one, whether the later one was promised, acknowledged, in flight, or failed.
  *
- * A FUA request that succeeds promises its own data.  Of a byte that was
- * promised the disk must hold that value or a later one, whether the later one
- * was promised, acknowledged, in flight, or failed.
+ * An error limits that in one way.  After a request has failed, no change and no
+ * flush succeeds until the last client has left.  What was not promised by then
+ * may be lost: no flush of the clients that come afterwards promises it.  If the
+ * last client leaves and no request has failed, a later flush promises
+ * everything.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -29,7 +28,6 @@
 #include "model_log.h"
 
 #define MAX_CONNECTIONS 4
-#define OUTSIDE MAX_CONNECTIONS /* another program, instead of a connection */
 
 enum change_kind {
   CHANGE_WRITE,
@@ -44,22 +42,13 @@ struct change {
   bool ok;
 };
 
-/* There are two opinions on when data is lost silently:
- * - lenient, which is what fdatasync(2) offers: if no flush and no FUA request
- *   of its client failed since that data was sent;
- * - strict, which the plugin promises: a FUA request that fails reports the
- *   loss of its own data only, so the next flush must fail, too; and one that
- *   succeeds promises its data, whatever was reported before.
- */
-enum opinion { LENIENT, STRICT, OPINIONS };
-
 /* Bytes with the same history. */
 struct segment {
   uint64_t start;
   uint32_t *changes; /* oldest first */
   size_t nr;
-  size_t promised[OPINIONS]; /* index in changes */
-  int promised_to;           /* connection, for messages; -1: nobody */
+  size_t promised; /* index in changes */
+  int promised_to; /* connection, for messages; -1: nobody */
 };
 
 struct model {
@@ -70,10 +59,9 @@ struct model {
   struct segment *segments; /* sorted, without gaps */
   size_t nr_segments;
 
-  /* Of each connection.  Those that were closed keep their last values. */
-  uint64_t reported[MAX_CONNECTIONS][OPINIONS]; /* to its client: when, last */
-  /* Its flushes do not promise what was sent before. */
-  uint64_t since[MAX_CONNECTIONS + 1][OPINIONS];
+  uint64_t begun;  /* when the server started */
+  uint64_t failed; /* when the first request failed since all had left, or 0 */
+  uint64_t since;  /* flushes do not promise what was sent before */
 
   FILE *log;  /* NULL, or where it is written down what happens */
   int record; /* see model_log.h */
@@ -104,13 +92,11 @@ void model_promise_change (struct model *m, uint32_t change, uint64_t offset,
 /* A flush succeeded that was sent at the time "sent". */
 void model_promise_all (struct model *m, uint64_t sent, int connection);
 
-/* A flush, or a FUA request, failed. */
-void model_reported (struct model *m, int connection, bool by_flush);
+/* A change or a flush failed. */
+void model_failed (struct model *m);
 
-/* The connection was opened.  OUTSIDE: another program opened the file, after
- * the server ended.
- */
-void model_opened (struct model *m, int connection);
+/* All clients have left. */
+void model_left (struct model *m);
 
 /* Fill buf with what a change writes at offset. */
 void model_fill (const struct model *m, uint32_t change, unsigned char *buf,
@@ -119,16 +105,21 @@ void model_fill (const struct model *m, uint32_t change, unsigned char *buf,
 /* How many of the bytes in buf are neither what was promised nor later.
  * Prints the ranges to "report" unless it is NULL.
  */
-uint64_t model_lost (const struct model *m, enum opinion opinion,
-                     const unsigned char *buf, uint64_t count, uint64_t offset,
-                     FILE *report);
+uint64_t model_lost (const struct model *m, const unsigned char *buf,
+                     uint64_t count, uint64_t offset, FILE *report);
+
+/* The same for the answer of a read that was sent at the time "sent": neither
+ * what had completed by then, nor later.
+ */
+uint64_t model_stale (const struct model *m, const unsigned char *buf,
+                      uint64_t count, uint64_t offset, uint64_t sent,
+                      FILE *report);
 
 /* Where what was promised is not in buf, but the disk did accept all of it, or
- * of a later change, at some time, put that there.  "promised_to" is a
- * connection or OUTSIDE, or -1 for promises to anybody.
+ * of a later change, at some time, put that there.
  */
 void model_take_accepted (const struct model *m, unsigned char *buf,
-                          uint64_t count, uint64_t offset, int promised_to,
+                          uint64_t count, uint64_t offset,
                           const struct control *control);
 
 #endif /* FAULTS_MODEL_H */

@@ -75,11 +75,11 @@ play (struct model *m, const struct event *e)
   case PROMISED_ALL:
     model_promise_all (m, e->sent, e->connection);
     break;
-  case REPORTED:
-    model_reported (m, e->connection, e->ok);
+  case FAILED:
+    model_failed (m);
     break;
-  case OPENED:
-    model_opened (m, e->connection);
+  case LEFT:
+    model_left (m);
   }
 }
 

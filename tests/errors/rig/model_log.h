@@ -24,8 +24,8 @@ enum event_kind {
   CHANGE_DONE,
   PROMISED_CHANGE,
   PROMISED_ALL,
-  REPORTED,
-  OPENED,
+  FAILED,
+  LEFT,
 };
 
 struct event {
@@ -33,7 +33,7 @@ struct event {
   uint64_t clock;    /* the model's, before the event */
   uint32_t kind, change, change_kind;
   int32_t connection;
-  uint32_t ok;     /* CHANGE_DONE; REPORTED: by a flush */
+  uint32_t ok;     /* CHANGE_DONE */
   uint32_t unused; /* what is between them on 64-bit machines */
   uint64_t offset, count;
   uint64_t sent; /* PROMISED_ALL */

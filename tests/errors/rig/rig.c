@@ -90,50 +90,6 @@ promise (struct rig *rig, int c, const struct request *rq)
     model_promise_change (&rig->model, rq->change, rq->offset, rq->count, c);
 }
 
-static bool
-waits (const struct held *held)
-{
-  int c;
-
-  for (c = 0; c < MAX_CONNECTIONS; c++) {
-    if (held->others[c])
-      return true;
-  }
-  return false;
-}
-
-/* Request i of connection c was answered: promise what waited for it alone.
- * A success that another connection got promises nothing if this sync failed.
- * With a disk that loses its cache, neither does a success of this one: the
- * cache may have had the data, and a sync beside this one found it empty.
- */
-static void
-release_held (struct rig *rig, int c, int i, bool ok)
-{
-  const unsigned bit = 1U << i;
-  int o, h;
-
-  for (o = 0; o < rig->nr_connections; o++) {
-    struct connection *conn = &rig->connections[o];
-
-    for (h = 0; h < conn->nr_held;) {
-      struct held *held = &conn->held[h];
-      const bool waited = held->others[c] & bit;
-      const bool lost = waited && !ok && (o != c || rig->plan.flushes);
-
-      held->others[c] &= ~bit;
-      if (!lost) {
-        if (waits (held)) {
-          h++;
-          continue;
-        }
-        promise (rig, o, &held->request);
-      }
-      conn->held[h] = conn->held[--conn->nr_held];
-    }
-  }
-}
-
 /* The syncs of connection c that are in flight, as bits. */
 static unsigned
 syncs_in_flight (const struct rig *rig, int c)
@@ -150,52 +106,38 @@ syncs_in_flight (const struct rig *rig, int c)
   return bits;
 }
 
+/* No change and no flush that was sent after the answer of one that failed may
+ * succeed, until all clients have left.
+ */
 static void
-hold (struct rig *rig, int c, const struct request *rq)
+check_order (struct rig *rig, int c, const struct request *rq)
 {
-  struct connection *conn = &rig->connections[c];
-  struct held *held = &conn->held[conn->nr_held];
-  int o;
-
-  if (rig->records) {
-    promise (rig, c, rq);
+  if (rig->model.failed == 0 || rq->sent < rig->model.failed)
     return;
-  }
-  conn->nr_held++;
-  memset (held, 0, sizeof *held);
-  held->request = *rq;
-  for (o = 0; o < rig->nr_connections; o++) {
-    if (o == c || (rig->plan.flushes && !rig->shares_syncs))
-      held->others[o] = syncs_in_flight (rig, o);
-  }
+  print_event (rig, "LATE", c, rq);
+  rig->late++;
 }
 
 static void
-reported (struct rig *rig, int c, bool by_flush)
-{
-  rig->reported++;
-  model_reported (&rig->model, c, by_flush);
-}
-
-static void
-flush_answered (struct rig *rig, int c, struct request *rq, bool ok)
+sync_answered (struct rig *rig, int c, const struct request *rq, bool ok)
 {
   if (ok)
-    hold (rig, c, rq);
+    promise (rig, c, rq);
   else
-    reported (rig, c, true);
+    rig->reported++;
 }
 
 static void
-change_answered (struct rig *rig, int c, struct request *rq, bool ok)
+change_answered (struct rig *rig, int c, const struct request *rq, bool ok)
 {
-  model_changed (&rig->model, rq->change, ok);
-  if (!rq->fua)
-    rig->failed_writes += !ok;
-  else if (ok)
-    hold (rig, c, rq);
-  else
-    reported (rig, c, false);
+  if (rq->what != FLUSH)
+    model_changed (&rig->model, rq->change, ok);
+  if (ok)
+    check_order (rig, c, rq);
+  if (rq->what == FLUSH || rq->fua)
+    sync_answered (rig, c, rq, ok);
+  if (!ok)
+    model_failed (&rig->model);
 }
 
 /* Whether the file system has shut itself down, as XFS does when its log cannot
@@ -221,13 +163,16 @@ read_answered (struct rig *rig, struct request *rq, bool ok)
     rig->wrong += !down;
     return;
   }
-  if (model_lost (&rig->model, LENIENT, rq->buf, rq->count, rq->offset, NULL) >
-        0 &&
-      file_is_on_ext4 (rig->file))
-    model_take_accepted (&rig->model, rq->buf, rq->count, rq->offset, -1,
+  if (file_is_on_ext4 (rig->file) &&
+      model_lost (&rig->model, rq->buf, rq->count, rq->offset, NULL) > 0)
+    model_take_accepted (&rig->model, rq->buf, rq->count, rq->offset,
                          rig->control);
-  rig->wrong += model_lost (&rig->model, LENIENT, rq->buf, rq->count,
-                            rq->offset, stderr) > 0;
+  /* A disk that loses its cache has lost what the server had written back. */
+  if (!rig->plan.flushes)
+    rig->stale += model_stale (&rig->model, rq->buf, rq->count, rq->offset,
+                               rq->sent, stderr) > 0;
+  rig->wrong += model_lost (&rig->model, rq->buf, rq->count, rq->offset, NULL) >
+                0;
 }
 
 static void
@@ -237,17 +182,10 @@ answered (struct rig *rig, int c, struct request *rq, bool ok)
   if (!ok && rig->records)
     die_nbd ("request");
   rq->busy = false;
-  switch (rq->what) {
-  case READ:
+  if (rq->what == READ)
     read_answered (rig, rq, ok);
-    break;
-  case FLUSH:
-    flush_answered (rig, c, rq, ok);
-    break;
-  default:
+  else
     change_answered (rig, c, rq, ok);
-  }
-  release_held (rig, c, rq - rig->connections[c].requests, ok);
 }
 
 static void
@@ -453,6 +391,7 @@ rig_send (struct rig *rig, int c, enum what what)
     flags = LIBNBD_CMD_FLAG_FUA;
   if (rq->fua || what == ZERO || what == TRIM)
     wait_to_be_alone (rig, rq->fua);
+  rq->sent = model_now (&rig->model);
   if (what != READ)
     rq->change = model_change (&rig->model, kind_of_change (what), rq->offset,
                                rq->count);
@@ -521,7 +460,6 @@ connect_one (struct rig *rig, int c)
   conn->nbd = nbd_create ();
   if (conn->nbd == NULL || nbd_connect_uri (conn->nbd, rig->uri) == -1)
     die_nbd ("connect");
-  model_opened (&rig->model, c);
 }
 
 static void
@@ -550,6 +488,7 @@ rig_disconnect (struct rig *rig)
   rig_drain (rig);
   for (c = 0; c < rig->nr_connections; c++)
     disconnect_one (rig, c);
+  model_left (&rig->model);
 }
 
 void

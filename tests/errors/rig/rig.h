@@ -30,30 +30,13 @@ struct request {
   bool fua;
   uint64_t offset, count;
   uint32_t change; /* WRITE, ZERO, TRIM */
-  uint64_t sent;   /* FLUSH */
+  uint64_t sent;
   unsigned char *buf;
-};
-
-/* No history has more requests. */
-#define MAX_HELD 256
-
-/* A flush or FUA request that succeeded while other syncs of its connection
- * were in flight; one of these may report an error, and the server may have
- * finished it before it began this one.  With a disk that loses its cache, and
- * another server than ours, also those of other connections: the sync that
- * failed may have been the first for the disk, and its thread the last to run.
- * Then the next flush fails.
- */
-struct held {
-  struct request request;           /* a copy */
-  unsigned others[MAX_CONNECTIONS]; /* bits: indexes of requests */
 };
 
 struct connection {
   struct nbd_handle *nbd;
   struct request requests[IN_FLIGHT];
-  struct held held[MAX_HELD];
-  int nr_held;
 };
 
 struct rig {
@@ -65,9 +48,6 @@ struct rig {
   uint64_t rng;      /* all that is random follows from it */
   bool trace;        /* print what happens */
   bool records;      /* the disk records, for crash points: no request fails */
-  bool shares_syncs; /* a flush or FUA request that succeeds keeps its promise,
-                      * whatever those of other connections report: the server
-                      * is ours */
   int request_sizes; /* up to MAX_REQUEST_SIZES: how many of them occur */
   bool syncs_alone;  /* no flush or FUA request overlaps another, or a zero
                       * or trim */
@@ -76,7 +56,10 @@ struct rig {
   int nr_connections;
 
   /* Counters. */
-  uint64_t reported, wrong, failed_writes;
+  uint64_t reported; /* failed flushes and FUA requests */
+  uint64_t late;     /* changes and flushes that succeeded after a failure */
+  uint64_t stale;    /* reads of something older than what had completed */
+  uint64_t wrong;    /* ... older than what was promised, or that failed */
 };
 
 /* Print what failed, with libnbd's reason, and end the program. */
