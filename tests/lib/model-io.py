@@ -25,6 +25,7 @@ import nbd
 from nbd_model import Export, Wrong, connect
 
 PUNCH_HOLE, ZERO_RANGE, KEEP_SIZE = 2, 16, 1
+PAGE = 4096
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -51,11 +52,16 @@ class File:
                             ctypes.c_int64(count)) == -1:
             raise OSError(ctypes.get_errno(), "fallocate")
 
-    def zero(self, count, offset, flags):
-        self.allocate(ZERO_RANGE if flags else PUNCH_HOLE, count, offset)
+    def zero(self, count, offset, _):
+        self.allocate(ZERO_RANGE, count, offset)
 
     def trim(self, count, offset, _):
-        self.allocate(PUNCH_HOLE, count, offset)
+        """Whole pages: nbdfuse (1.14) punches a hole with a trim, which leaves its
+        edges alone, but the kernel shows zeroes there."""
+        end = (offset + count) // PAGE * PAGE
+        offset = -(-offset // PAGE) * PAGE
+        if offset < end:
+            self.allocate(PUNCH_HOLE, end - offset, offset)
 
     def flush(self):
         os.fdatasync(self.fd)

@@ -192,8 +192,7 @@ file_compare (const char *name, const char *log, const char *position)
     die (name);
   model_log_restore (&model, log, strtoull (position, NULL, 10));
   buf = read_file (fd, model.size);
-  printf ("%" PRIu64 "\n",
-          model_lost (&model, buf, model.size, 0, stderr));
+  printf ("%" PRIu64 "\n", model_lost (&model, buf, model.size, 0, stderr));
   free (buf);
   model_free (&model);
   close (fd);

@@ -277,8 +277,8 @@ run (char *const argv[], bool records)
   model_log_end (&rig.model, log);
   rig_disconnect (&rig);
   rig_free (&rig);
-  printf ("changes=%zu refused=%" PRIu64 " reported=%" PRIu64
-          " late=%" PRIu64 " stale=%" PRIu64 " wrong=%" PRIu64 "\n",
+  printf ("changes=%zu refused=%" PRIu64 " reported=%" PRIu64 " late=%" PRIu64
+          " stale=%" PRIu64 " wrong=%" PRIu64 "\n",
           rig.model.nr_changes - 1, atomic_load (&rig.control->refused),
           rig.reported, rig.late, rig.stale, rig.wrong);
   model_free (&rig.model);

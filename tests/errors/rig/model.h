@@ -6,10 +6,10 @@
  * data.  Of a byte that was promised the disk must hold that value or a later
  * one, whether the later one was promised, acknowledged, in flight, or failed.
  *
- * An error limits that in one way.  After a request has failed, no change and no
- * flush succeeds until the last client has left.  What was not promised by then
- * may be lost: no flush of the clients that come afterwards promises it.  If the
- * last client leaves and no request has failed, a later flush promises
+ * An error limits that in one way.  After a request has failed, no change and
+ * no flush succeeds until the last client has left.  What was not promised by
+ * then may be lost: no flush of the clients that come afterwards promises it.
+ * If the last client leaves and no request has failed, a later flush promises
  * everything.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
