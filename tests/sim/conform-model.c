@@ -45,6 +45,11 @@ promise_write (unsigned connection, unsigned life)
 }
 
 void
+promise_in_memory (uint32_t version)
+{
+}
+
+void
 promise_dropped (struct file *f, uint32_t p)
 {
 }

@@ -180,7 +180,7 @@ history_make (struct history *h, uint64_t seed)
 static const struct history *running;
 static struct connection connection[MOST_CONNECTIONS];
 static unsigned users[MOST_CONNECTIONS]; /* workers */
-static bool others_stop, returner_stops;
+static bool others_stop, returner_stops, returner_waits, returner_visits;
 static int returner_nr;
 char closing_step;
 
@@ -351,14 +351,20 @@ returner (void *arg)
 
   for (i = 0; i < 6 && !returner_stops; i++) {
     wait_event (&closing_step, NEVER, "a close");
-    if (returner_stops || !connection_open (&c, &file[random_below (P.files)]))
+    if (returner_stops || returner_waits)
       continue;
+    returner_visits = true;
+    if (!connection_open (&c, &file[random_below (P.files)])) {
+      returner_visits = false;
+      continue;
+    }
     if (one_in (2))
       connection_write (&c, random_below (P.pages - 16) * PAGE, 16 * PAGE,
                         one_in (4));
     if (one_in (4))
       connection_flush (&c);
     connection_close (&c);
+    returner_visits = false;
   }
   return NULL;
 }
@@ -507,6 +513,8 @@ end_history (void)
   uint64_t wait;
   unsigned i;
 
+  for (returner_waits = true; returner_visits;)
+    sleep_for (MS);
   if (P.end == 0) {
     flush_all ();
     sleep_for (200 * MS);
@@ -525,6 +533,7 @@ end_history (void)
     wait_for_disks ();
     check_idle ("after pages were held");
   }
+  returner_waits = false;
   close_all ();
   for (i = P.end == 3 ? random_below (4) : 0; i > 0; i--) {
     sleep_for (random_below (one_in (4) ? 20 * MS : 500 * US));
@@ -549,7 +558,7 @@ controller (void *arg)
   int workers[256], others[8];
   unsigned nr_workers = 0, nr_others = 0, i;
 
-  others_stop = returner_stops = false;
+  others_stop = returner_stops = returner_waits = returner_visits = false;
   memset (users, 0, sizeof users);
   memset (connection, 0, sizeof connection);
   for (i = 0; P.preserve && i < P.files; i++)

@@ -974,6 +974,7 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
   }
   if (P.fs == FUSE && length > 0)
     err = write_through (f, offset, length, *version);
+  promise_in_memory (*version);
   lock_release (&f->inode);
   if (err == 0 && falls_short && length == 0)
     err = one_in (2) ? EINTR : ENOSPC;
@@ -1112,6 +1113,7 @@ file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
       bit_set (&f->changed, p, true);
     }
   }
+  promise_in_memory (*version);
   lock_release (&f->inode);
   return err;
 }

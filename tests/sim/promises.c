@@ -21,6 +21,7 @@ static struct write {
   unsigned connection; /* 0 = another process */
   unsigned life;       /* of the file's disk */
   uint64_t at;         /* event */
+  uint64_t ended;      /* event: all of it is in memory; 0: not yet */
   bool refused;        /* its client has got an error */
 } writes[MOST_WRITES];
 static uint32_t nr_writes;
@@ -103,7 +104,7 @@ promise_write (unsigned connection, unsigned life)
     return 0;
   if (nr_writes == MOST_WRITES)
     fault ("too many writes for this program");
-  writes[nr_writes] = (struct write){ connection, life, ++event, false };
+  writes[nr_writes] = (struct write){ connection, life, ++event, 0, false };
   return nr_writes++;
 }
 
@@ -132,10 +133,18 @@ promise_refused (uint32_t version)
   writes[version].refused = true;
 }
 
+void
+promise_in_memory (uint32_t version)
+{
+  if (!performance)
+    writes[version].ended = ++event;
+}
+
 bool
 promise_is_later (const struct page *page, uint64_t than)
 {
-  return writes[page->memory[0]].at > than || writes[page->memory[1]].at > than;
+  return writes[page->memory[0]].ended > than ||
+         writes[page->memory[1]].ended > than;
 }
 
 /* ---- flushes ---- */

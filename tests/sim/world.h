@@ -392,7 +392,10 @@ void promise_written (struct file *f, uint64_t offset, uint64_t length,
                       uint32_t version, bool durable);
 void promise_refused (uint32_t version);
 
-/* Whether the data of a page in memory was written after an event. */
+/* All of a version is in memory.  promise_is_later: the version of a page in
+ * memory was not yet, at an event.
+ */
+void promise_in_memory (uint32_t version);
 bool promise_is_later (const struct page *page, uint64_t than);
 
 /* The server opens the disk of a file: file.life begins.  It closes the disk:
