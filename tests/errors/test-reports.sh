@@ -168,8 +168,8 @@ second_connection ()
   stop_nbdkit
 }
 
-# The server's own writeback fails, when the client has left.
-after_eviction ()
+# A client writes and leaves, and then the writeback fails.
+fails_behind_client ()
 {
   fresh_file
   serve
@@ -178,6 +178,12 @@ after_eviction ()
   ask a write 0 128K # in one piece, so that it cannot fail itself
   leaves a
   disk_says -
+}
+
+# The server's own writeback fails, when the client has left.
+after_eviction ()
+{
+  fails_behind_client
   lines 1 'none has got the writeback error'
   ask b open
   told b
@@ -189,13 +195,7 @@ after_eviction ()
 # A write that comes first and needs no page of those that failed.
 zero_first ()
 {
-  fresh_file
-  serve
-  ask a open
-  disk_says d
-  ask a write 0 128K # in one piece, so that it cannot fail itself
-  leaves a
-  disk_says -
+  fails_behind_client
   ask b open
   fails b zero 32M 1M
   leaves b

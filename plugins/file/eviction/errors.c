@@ -142,18 +142,14 @@ errors_look (struct errors *e, int fd)
 
 /* ---- syncs ---- */
 
-/* Sync a description, and record an error.  Where the file system syncs each
- * handle,
+/* Sync a description, and record an error.  Returns 0 or an errno value.
  *
- * - its fsync may fail with an errno that means that there is none, and so may
- * a writeback: so the writeback is waited for first, without the fsync;
- * - with "lazy", it is left out if each write has reached the file system then,
- *   because it may be expensive, or fail always;
- * - the connection may have been opened after the error, and another process
- * may have got the report before: so the disk's description, which is as old as
- *   the disk, is asked, too.
- *
- * Returns 0 or an errno value.
+ * A file system that syncs each handle may have an fsync that fails with an
+ * errno that means that there is none, and so may a writeback: there the
+ * writeback is waited for first, by itself.  With "lazy", the fsync is left out
+ * if each write has reached the file system then, because it may be expensive,
+ * or fail always.  And the connection may have been opened after the error, so
+ * the disk's description, which is as old as the disk, is asked, too.
  */
 static int
 sync_file (struct errors *e, int fd, const struct pagecache *lazy)
