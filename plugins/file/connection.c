@@ -10,14 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/param.h>
 #include <unistd.h>
 
@@ -128,8 +125,8 @@ connection_free_all (void)
 /* So many failures of a disk are logged before log_limit.h leaves some out. */
 #define FAILURES_LOGGED 100
 
-void
-connection_error (const struct connection *c, const char *message, ...)
+int
+connection_error (const struct connection *c, int err, const char *message, ...)
 {
   const unsigned nr = log_limit_count (&c->disk->failures, FAILURES_LOGGED);
   const char *more = "";
@@ -137,14 +134,16 @@ connection_error (const struct connection *c, const char *message, ...)
   va_list args;
 
   if (nr == 0)
-    return;
+    return err;
+  errno = err; /* for %m */
   va_start (args, message);
-  vsnprintf (text, sizeof text, message, args); /* %m needs errno */
+  vsnprintf (text, sizeof text, message, args);
   va_end (args);
   if (nr >= FAILURES_LOGGED)
     more = " (the log has the next failure of this disk when there are ten "
            "times as many, or after an hour)";
   nbdkit_error ("%s: %s%s", c->file.name, text, more);
+  return err;
 }
 
 /* Whether an error is recorded.  It may be new: then writers that wait must not
@@ -159,30 +158,38 @@ is_latched (const struct disk *d)
 }
 
 /* Let a request fail for the writeback error that has closed the latch, which
- * the log has.
+ * the log has.  Returns its errno value.
  */
 static int
 refuse (const struct connection *c)
 {
   errno = errors_tell (&c->disk->errors);
   nbdkit_debug ("%s: refused for an earlier writeback error: %m", c->file.name);
-  return -1;
+  return errno;
 }
 
-/* Make durable what was written.  Returns 0, or -1 with errno. */
+/* Make durable what was written, and let its pages be dropped.  Returns 0 or an
+ * errno value.
+ */
 static int
-sync_disk (struct connection *c, int fd)
+sync_disk (struct connection *c)
 {
-  struct errors *e = &c->disk->errors;
-  const int err = errors_sync (e, fd);
+  struct disk *d = c->disk;
+  int err = 0;
 
+  /* If no client may have written, there is nothing to sync, and on a
+   * description that cannot write, fsync(2) may fail.
+   */
+  if (c->file.writable || errors_changed (&d->errors) ||
+      errors_now (&d->errors))
+    err = errors_sync (&d->errors, c->file.writable ? c->file.fd : d->fd);
+  if (d->evictor)
+    evictor_flushed (d->evictor);
   if (err == 0)
     return 0;
-  if (is_latched (c->disk))
+  if (is_latched (d))
     return refuse (c);
-  errno = err;
-  connection_error (c, "the file system cannot sync the file: %m");
-  return -1;
+  return connection_error (c, err, "the file system cannot sync the file: %m");
 }
 
 /* ---- one chunk ---- */
@@ -208,27 +215,24 @@ connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
            : count;
 }
 
-/* Returns the number of bytes written.  If it is less than all, errno is set.
- */
-static uint32_t
+static int
 write_fully (struct connection *c, const char *buf, uint32_t count,
              uint64_t offset)
 {
   unsigned tries = 0;
-  uint32_t done = 0;
 
-  while (done < count) {
-    ssize_t r = pwrite (c->file.fd, buf + done, count - done, offset + done);
+  while (count > 0) {
+    const ssize_t r = pwrite (c->file.fd, buf, count, offset);
 
     if (r == -1 && was_interrupted (&tries))
       continue;
-    if (r == 0) /* no progress and no reason given */
-      errno = EIO;
     if (r <= 0)
-      break;
-    done += r;
+      return r == 0 ? EIO : errno; /* 0: no progress and no reason given */
+    buf += r;
+    count -= r;
+    offset += r;
   }
-  return done;
+  return 0;
 }
 
 static int
@@ -237,21 +241,18 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
 {
   struct evictor *ev = c->disk->evictor;
   struct evictor_write w;
-  uint32_t done;
-  int err = ev ? evictor_write_begins (ev, &w, offset, count) : 0;
+  int err;
 
-  if (err)
+  if (ev && evictor_write_begins (ev, &w, offset, count))
     return refuse (c);
-  done = write_fully (c, buf, count, offset);
-  err = done < count ? errno : 0;
+  err = write_fully (c, buf, count, offset);
   if (ev)
     evictor_write_ends (ev, &w);
-  if (err == 0)
-    return 0;
-  errno = err;
-  connection_error (c, "writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
-                    count, offset);
-  return -1;
+  if (err)
+    connection_error (c, err,
+                      "writing %" PRIu32 " bytes at offset %" PRIu64 ": %m",
+                      count, offset);
+  return err;
 }
 
 int
@@ -259,8 +260,9 @@ connection_write_all (struct connection *c, const char *buf, uint32_t count,
                       uint64_t offset)
 {
   const struct evictor *ev = c->disk->evictor;
+  int err = 0;
 
-  while (count > 0) {
+  while (count > 0 && err == 0) {
     uint32_t n = connection_chunk (c, count, offset);
 
     if (ev) {
@@ -268,13 +270,12 @@ connection_write_all (struct connection *c, const char *buf, uint32_t count,
 
       n = MIN (n, most - offset % most);
     }
-    if (write_chunk (c, buf, n, offset) == -1)
-      return -1;
+    err = write_chunk (c, buf, n, offset);
     buf += n;
     count -= n;
     offset += n;
   }
-  return 0;
+  return err;
 }
 
 /* ---- requests that change the disk ---- */
@@ -312,35 +313,28 @@ connection_change_begins (struct connection *c)
 }
 
 int
-connection_change_ends (struct connection *c, uint32_t flags, int r)
+connection_change_ends (struct connection *c, uint32_t flags, int err)
 {
-  int err = r == -1 ? errno : 0;
-
-  if (!(flags & NBDKIT_FLAG_FUA))
-    return r;
-  if (r == 0)
-    r = sync_disk (c, c->file.fd);
-  err = r == -1 ? errno : 0;
-  if (c->disk->evictor)
-    evictor_flushed (c->disk->evictor);
-  errno = err;
-  return r;
+  return err == 0 && (flags & NBDKIT_FLAG_FUA) ? sync_disk (c) : err;
 }
 
 /* ---- requests ---- */
 
 int
-connection_count (struct connection *c, enum stats_request what, uint32_t bytes,
-                  int r)
+connection_finish (struct connection *c, enum stats_request what,
+                   uint32_t bytes, int err)
 {
-  if (c->stats == NULL)
-    return r;
-  counter_add (&c->stats->requests[what], 1);
-  if (bytes > 0)
-    counter_add (&c->stats->requests[what + 1], bytes);
-  if (r == -1)
-    counter_add (&c->stats->requests[STATS_FAILED_REQUESTS], 1);
-  return r;
+  _Atomic uint64_t *counters = c->stats ? c->stats->requests : NULL;
+
+  if (counters) {
+    counter_add (&counters[what], 1);
+    if (bytes > 0)
+      counter_add (&counters[what + 1], bytes);
+    if (err)
+      counter_add (&counters[STATS_FAILED_REQUESTS], 1);
+  }
+  errno = err;
+  return err ? -1 : 0;
 }
 
 int
@@ -348,32 +342,18 @@ connection_write (void *handle, const void *buf, uint32_t count,
                   uint64_t offset, uint32_t flags)
 {
   struct connection *c = handle;
-  int r = connection_change_begins (c);
+  int err = connection_change_begins (c);
 
-  if (r == 0)
-    r = connection_write_all (c, buf, count, offset);
-  r = connection_change_ends (c, flags, r);
-  return connection_count (c, STATS_WRITE, count, r);
+  if (err == 0)
+    err = connection_write_all (c, buf, count, offset);
+  err = connection_change_ends (c, flags, err);
+  return connection_finish (c, STATS_WRITE, count, err);
 }
 
 int
 connection_flush (void *handle, uint32_t flags)
 {
-  struct connection *c = handle;
-  const struct disk *d = c->disk;
-  int r = 0, err;
-
-  /* If no client may have written, there is nothing to sync, and on a
-   * description that cannot write, fsync(2) may fail.
-   */
-  if (c->file.writable || errors_changed (&d->errors) ||
-      errors_now (&d->errors))
-    r = sync_disk (c, c->file.writable ? c->file.fd : d->fd);
-  err = errno;
-  if (d->evictor)
-    evictor_flushed (d->evictor);
-  errno = err;
-  return connection_count (c, STATS_FLUSH, 0, r);
+  return connection_finish (handle, STATS_FLUSH, 0, sync_disk (handle));
 }
 
 int
@@ -389,5 +369,5 @@ connection_prefetch (void *handle, uint32_t count, uint64_t offset,
     evictor_prefetch (c->disk->evictor, offset, count);
   else if (options.cache != CACHE_PRESERVE)
     posix_fadvise (c->file.fd, offset, count, POSIX_FADV_WILLNEED);
-  return connection_count (c, STATS_PREFETCH, count, 0);
+  return connection_finish (c, STATS_PREFETCH, count, 0);
 }

@@ -66,30 +66,36 @@ void connection_free_all (void);
 uint32_t connection_chunk (const struct connection *c, uint32_t count,
                            uint64_t offset);
 
+/* The functions that carry out requests return 0 or an errno value, with the
+ * failure logged, unless a comment says otherwise.
+ */
+
 /* Write count bytes at offset.  Short transfers are continued and EINTR is
- * retried.  Returns 0, or -1 with nbdkit_error called and errno set.
+ * retried.
  */
 int connection_write_all (struct connection *c, const char *buf, uint32_t count,
                           uint64_t offset);
 
-/* Call these before and after a request that changes the disk.  The first
- * returns -1 if the request fails for an earlier writeback error, see errors.h.
- * "r" is the result so far; if it is 0, the data of a request with FUA is made
- * durable. "flags" are nbdkit's.  Both return 0, or -1 with errno set.
+/* Call these before and after a request that changes the disk.  The first fails
+ * for an earlier writeback error, which the log has, see errors.h.  The second
+ * makes the data of a request with FUA durable: "flags" are nbdkit's, and "err"
+ * is the result so far, which it returns if it is not 0.
  */
 int connection_change_begins (struct connection *c);
-int connection_change_ends (struct connection *c, uint32_t flags, int r);
+int connection_change_ends (struct connection *c, uint32_t flags, int err);
 
-/* Log that a request failed, with the name of its file and %m, and keep errno.
- * A client may try again as long as its disk refuses, so not all failures of a
- * disk are logged.
+/* Log that a request failed, with the name of its file; %m is for "err", which
+ * is returned.  A client may try again as long as its disk refuses, so not all
+ * failures of a disk are logged.
  */
-void connection_error (const struct connection *c, const char *message, ...)
-  __attribute__ ((format (printf, 2, 3)));
+int connection_error (const struct connection *c, int err, const char *message,
+                      ...) __attribute__ ((format (printf, 3, 4)));
 
-/* Count a request of "bytes" bytes that returned "r", which is passed on. */
-int connection_count (struct connection *c, enum stats_request what,
-                      uint32_t bytes, int r);
+/* Count a request of "bytes" bytes that has ended.  Returns to nbdkit 0, or -1
+ * with errno set to "err".
+ */
+int connection_finish (struct connection *c, enum stats_request what,
+                       uint32_t bytes, int err);
 
 /* Write back the pages of a range, or of the file.  Returns true if they are on
  * the disk, and false if a writeback error was ever recorded.

@@ -277,7 +277,7 @@ add_extents (struct connection *c, uint32_t count, uint64_t offset, bool one,
   bool hole = false;
 
   if (!knows_holes (c))
-    return nbdkit_add_extent (extents, offset, count, 0);
+    return nbdkit_add_extent (extents, offset, count, 0) == -1 ? errno : 0;
   while (offset < q.limit) {
     uint64_t end;
 
@@ -287,7 +287,7 @@ add_extents (struct connection *c, uint32_t count, uint64_t offset, bool one,
     if (nbdkit_add_extent (extents, offset, end - offset,
                            hole ? NBDKIT_EXTENT_HOLE | NBDKIT_EXTENT_ZERO
                                 : 0) == -1)
-      return -1;
+      return errno;
     if (one)
       return 0;
     offset = end;
@@ -301,6 +301,6 @@ connection_extents (void *handle, uint32_t count, uint64_t offset,
 {
   const bool one = flags & NBDKIT_FLAG_REQ_ONE;
 
-  return connection_count (handle, STATS_BLOCK_STATUS, 0,
-                           add_extents (handle, count, offset, one, extents));
+  return connection_finish (handle, STATS_BLOCK_STATUS, 0,
+                            add_extents (handle, count, offset, one, extents));
 }

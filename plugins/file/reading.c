@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
@@ -22,16 +21,34 @@
 #include "eviction/util.h"
 #include "options.h"
 
-static void
-log_error (const struct connection *c, uint32_t count, uint64_t offset,
-           const char *why)
+/* What a direct read returns if a read through the page cache may succeed. */
+#define TRY_CACHE -1
+
+/* After a direct read that failed with "err": return false if a read through
+ * the page cache may succeed.  Otherwise the disk cannot read the range.  A
+ * second attempt would have the disk try a bad sector two or three more times,
+ * for seconds each: the kernel itself reads a page again that its readahead
+ * could not read.
+ *
+ * An error is not final if it may be of the call or of memory.  Nor if a client
+ * has changed the disk or a page of the range is resident, because it may be of
+ * the writeback that the kernel begins with.  Nor if no direct read has
+ * succeeded: the file system may have none, or the kernel reports writeback
+ * that failed before the disk was opened, anywhere in the file
+ * (filemap_check_errors).
+ */
+static bool
+is_final (const struct disk *d, int err, uint32_t count, uint64_t offset)
 {
-  connection_error (c, "reading %" PRIu32 " bytes at offset %" PRIu64 ": %s",
-                    count, offset, why);
+  const uint64_t start = offset / d->pages.unit * d->pages.unit;
+
+  return !pagecache_is_refusal (err) && err != ENOMEM &&
+         !errors_changed (&d->errors) && atomic_load (&d->direct_works) &&
+         pagecache_count (&d->pages, d->fd, start, offset + count - start) == 0;
 }
 
-/* Read past the page cache with "direct", else through it.  Returns 0, or -1
- * with errno; without a message with "direct", see is_final.
+/* Read past the page cache with "direct", else through it.  Returns 0, an errno
+ * value with the error logged, or TRY_CACHE with "direct".
  */
 static int
 read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
@@ -42,58 +59,29 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
 
   while (done < count) {
     const uint32_t n = count - done;
-    ssize_t r = direct
-                  ? direct_read (&c->disk->direct, buf + done, n, offset + done)
-                  : pread (c->file.fd, buf + done, n, offset + done);
+    const ssize_t r = direct ? direct_read (&c->disk->direct, buf + done, n,
+                                            offset + done)
+                             : pread (c->file.fd, buf + done, n, offset + done);
+    const int err = r == -1 ? errno : EIO;
 
     if (r == -1 && was_interrupted (&tries))
       continue;
-    if (r <= 0 && !direct)
-      log_error (c, count, offset,
-                 r == 0 ? "the file ends there: was it truncated while it "
-                          "was being served?"
-                        : strerror (errno));
-    if (r == 0)
-      errno = direct ? EINVAL : EIO;
+    if (r <= 0 && direct && (r == 0 || !is_final (c->disk, err, count, offset)))
+      return TRY_CACHE;
     if (r <= 0)
-      return -1;
+      return connection_error (
+        c, direct ? EIO : err,
+        r == 0 ? "reading %" PRIu32 " bytes at offset %" PRIu64
+                 ": the file ends there: was it truncated while it was being "
+                 "served?"
+               : "reading %" PRIu32 " bytes at offset %" PRIu64 ": %m",
+        count, offset);
     done += r;
   }
   if (direct &&
       !atomic_load_explicit (&c->disk->direct_works, memory_order_relaxed))
     atomic_store (&c->disk->direct_works, true);
   return 0;
-}
-
-/* After a direct read that failed with errno: return false if a read through
- * the page cache may succeed.  Otherwise the disk cannot read the range.  A
- * second attempt would have the disk try a bad sector two or three more times,
- * for seconds each: the kernel itself reads a page again that its readahead
- * could not read.  Then the error is logged, and errno is EIO.
- *
- * An error is not final if a client has changed the disk or a page of the range
- * is resident, because it may be of the writeback that the kernel begins with.
- * Nor if no direct read has succeeded: the file system may have none, or the
- * kernel reports writeback that failed before the disk was opened, anywhere in
- * the file (filemap_check_errors).
- */
-static bool
-is_final (struct connection *c, uint32_t count, uint64_t offset)
-{
-  const struct disk *d = c->disk;
-  const uint64_t start = offset / d->pages.unit * d->pages.unit;
-
-  /* The errors of <linux/blk_types.h> that are of the device. */
-  if (errno != EIO && errno != ENODATA && errno != EILSEQ &&
-      errno != EREMOTEIO && errno != ENOLINK && errno != ETIMEDOUT)
-    return false;
-  if (errors_changed (&d->errors) || !atomic_load (&d->direct_works) ||
-      pagecache_count (&d->pages, d->fd, start, offset + count - start) != 0)
-    return false;
-  errno = EIO;
-  log_error (c, count, offset, strerror (errno));
-  errno = EIO;
-  return true;
 }
 
 /* ---- with cache=preserve ---- */
@@ -135,18 +123,16 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   const uint64_t end = (offset + count + unit - 1) / unit * unit;
   struct evictor *ev = c->disk->evictor;
   bool may_leak;
-  int r, err;
+  int err;
 
   evictor_read_begins (ev, start, end - start);
   may_leak = direct && atomic_load (&c->disk->direct_leaks) < 2 &&
              !is_resident (c->disk, start, end - start);
-  r = read_all (c, buf, count, offset, direct);
-  err = errno;
+  err = read_all (c, buf, count, offset, direct);
   if (may_leak && is_resident (c->disk, start, end - start))
     log_leak (c);
   evictor_read_ends (ev, start, end - start);
-  errno = err;
-  return r;
+  return err;
 }
 
 /* Past the page cache.  Some file systems read compressed or encrypted files
@@ -157,15 +143,11 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
 static int
 read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
-  int r;
+  const int err = c->disk->direct_is_exact
+                    ? read_all (c, buf, count, offset, true)
+                    : read_and_drop (c, buf, count, offset, true);
 
-  if (c->disk->direct_is_exact)
-    r = read_all (c, buf, count, offset, true);
-  else
-    r = read_and_drop (c, buf, count, offset, true);
-  if (r == 0 || is_final (c, count, offset))
-    return r;
-  return read_and_drop (c, buf, count, offset, false);
+  return err == TRY_CACHE ? read_and_drop (c, buf, count, offset, false) : err;
 }
 
 /* Past the page cache, except for pages that may be newer than the disk. */
@@ -173,20 +155,20 @@ static int
 read_preserving (struct connection *c, char *buf, uint32_t count,
                  uint64_t offset)
 {
-  int r = 0;
+  int err = 0;
 
-  while (count > 0 && r == 0) {
+  while (count > 0 && err == 0) {
     uint64_t n = count;
 
     if (!evictor_is_newer (c->disk->evictor, offset, &n))
-      r = read_direct (c, buf, n, offset);
+      err = read_direct (c, buf, n, offset);
     else
-      r = read_and_drop (c, buf, n, offset, false);
+      err = read_and_drop (c, buf, n, offset, false);
     buf += n;
     count -= n;
     offset += n;
   }
-  return r;
+  return err;
 }
 
 /* ---- random reads with cache=none ---- */
@@ -238,26 +220,17 @@ belongs_to_stream (struct connection *c, uint64_t offset, uint32_t count)
   return false;
 }
 
-/* Returns true with the result if the range was read, or cannot be read.
- * Otherwise read it through the cache.
- */
+/* Whether a read bypasses the page cache. */
 static bool
-read_alone (struct connection *c, char *buf, uint32_t count, uint64_t offset,
-            int *result)
+bypasses (struct connection *c, uint32_t count, uint64_t offset)
 {
   const bool is_alone = !belongs_to_stream (c, offset, count);
   struct disk *d = c->disk;
 
-  if (!is_alone || !d->direct_is_exact || count > MOST_DIRECT ||
-      options.fadvise == POSIX_FADV_SEQUENTIAL ||
-      !direct_ready (&d->direct, c->file.fd, c->file.writable) ||
-      evictor_may_have (d->evictor, offset, count))
-    return false;
-  *result = read_all (c, buf, count, offset, true);
-  if (*result == -1)
-    return is_final (c, count, offset);
-  evictor_bypassed (d->evictor, offset, count);
-  return true;
+  return is_alone && d->direct_is_exact && count <= MOST_DIRECT &&
+         options.fadvise != POSIX_FADV_SEQUENTIAL &&
+         direct_ready (&d->direct, c->file.fd, c->file.writable) &&
+         !evictor_may_have (d->evictor, offset, count);
 }
 
 /* ---- a request ---- */
@@ -266,18 +239,22 @@ static int
 read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
-  int r, err;
+  int err = TRY_CACHE;
 
-  if (ev && options.cache == CACHE_PRESERVE)
+  if (ev == NULL)
+    return read_all (c, buf, count, offset, false);
+  if (options.cache == CACHE_PRESERVE)
     return read_preserving (c, buf, count, offset);
-  if (ev && read_alone (c, buf, count, offset, &r))
-    return r;
-  r = read_all (c, buf, count, offset, false);
-  err = errno;
-  if (ev)
+  if (bypasses (c, count, offset)) {
+    err = read_all (c, buf, count, offset, true);
+    if (err == 0)
+      evictor_bypassed (ev, offset, count);
+  }
+  if (err == TRY_CACHE) {
+    err = read_all (c, buf, count, offset, false);
     evictor_read (ev, offset, count);
-  errno = err;
-  return r;
+  }
+  return err;
 }
 
 int
@@ -288,7 +265,7 @@ connection_read (void *handle, void *buf, uint32_t count, uint64_t offset,
   struct evictor *ev = c->disk->evictor;
   const int64_t all = count;
   char *p = buf;
-  int r = 0;
+  int err = 0;
 
   if (ev) {
     const uint64_t now = nanoseconds_now () / 1000000000;
@@ -301,15 +278,15 @@ connection_read (void *handle, void *buf, uint32_t count, uint64_t offset,
     evictor_reading (ev, all);
   }
 
-  while (count > 0 && r == 0) {
+  while (count > 0 && err == 0) {
     uint32_t n = connection_chunk (c, count, offset);
 
-    r = read_chunk (c, p, n, offset);
+    err = read_chunk (c, p, n, offset);
     p += n;
     count -= n;
     offset += n;
   }
   if (ev)
     evictor_reading (ev, -all);
-  return connection_count (c, STATS_READ, all, r);
+  return connection_finish (c, STATS_READ, all, err);
 }

@@ -172,9 +172,7 @@ may_have_folio (const struct disk *d, uint64_t at)
          pagecache_count (&d->pages, d->fd, at, unit);
 }
 
-enum result { DONE, NOT_DONE, FAILED };
-
-static enum result
+static int
 try_methods (struct connection *c, const struct request *rq, uint64_t offset,
              uint64_t count)
 {
@@ -189,27 +187,25 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
       continue;
     err = run (&methods[i], c, offset, count);
     log_method (c, name, offset, count, err);
-    if (err == 0 && rq->purpose != TRIM && !no_old_pages (c, offset, count))
-      return NOT_DONE;
+    if (err == 0 && (rq->purpose == TRIM || no_old_pages (c, offset, count)))
+      return 0;
     if (err == 0)
-      return DONE;
+      break;
     if (err == EOPNOTSUPP || err == ENOTTY || err == ENOSYS)
       atomic_fetch_or (&d->unsupported_methods, 1u << i);
     if (is_of_disk (err, rq)) {
       if (d->pages.by_range) /* it may be an error of writeback, too */
         connection_look (c);
-      errno = err;
-      connection_error (c, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": %m",
-                        name, count, offset);
-      return FAILED;
+      return connection_error (
+        c, err, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": %m", name,
+        count, offset);
     }
   }
-  return NOT_DONE;
+  return EOPNOTSUPP;
 }
 
-/* Zero or trim whole pages without writing.  NOT_DONE: no method works here, or
- * it might drop the only copy of data.  FAILED: with nbdkit_error called and
- * errno set.
+/* Zero or trim whole pages without writing.  Returns EOPNOTSUPP, without a
+ * message, if no method works here, or it might drop the only copy of data.
  *
  * Pages beside the range that are newer than the disk, and may share a folio
  * with it, are written back first.
@@ -219,7 +215,7 @@ try_methods (struct connection *c, const struct request *rq, uint64_t offset,
  * does CIFS (smb3_zero_range calls truncate_pagecache_range).  Then another
  * method or a write replaces them, except those of a fast zero.
  */
-static enum result
+static int
 use_methods (struct connection *c, const struct request *rq, uint64_t offset,
              uint64_t count)
 {
@@ -233,7 +229,7 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
     may_lose |= may_have_folio (d, offset) ||
                 may_have_folio (d, offset + count);
   if (may_lose && !connection_is_written (c, start, length))
-    return NOT_DONE;
+    return EOPNOTSUPP;
   return try_methods (c, rq, offset, count);
 }
 
@@ -249,17 +245,18 @@ static char zeroes[256 * 1024];
 static int
 write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 {
+  int err = 0;
+
   if (count > 0)
     log_method (c, "writing", offset, count, 0);
-  while (count > 0) {
+  while (count > 0 && err == 0) {
     const uint32_t n = MIN (count, sizeof zeroes);
 
-    if (connection_write_all (c, zeroes, n, offset) == -1)
-      return -1;
+    err = connection_write_all (c, zeroes, n, offset);
     offset += n;
     count -= n;
   }
-  return 0;
+  return err;
 }
 
 /* Zero a part of a page.  A hole needs nothing, unless it must get blocks. */
@@ -282,25 +279,21 @@ carry_out (struct connection *c, const struct request *rq)
   const uint64_t end = rq->offset + rq->count;
   uint64_t from = (rq->offset + unit - 1) / unit * unit;
   uint64_t to = end / unit * unit;
-  enum result r = DONE;
+  int err = 0;
 
   if (from < to)
-    r = use_methods (c, rq, from, to - from);
-  if (r == FAILED)
-    return -1;
+    err = use_methods (c, rq, from, to - from);
   if (rq->purpose == TRIM)
-    return 0;
-  if (r == NOT_DONE && rq->fast) {
-    errno = EOPNOTSUPP;
-    return -1;
-  }
-  if (r == NOT_DONE)
+    return err == EOPNOTSUPP ? 0 : err;
+  if (err == EOPNOTSUPP && !rq->fast)
     return write_zeroes (c, rq->offset, rq->count);
   if (from >= to)
     from = to = end;
-  if (zero_part (c, rq, rq->offset, from - rq->offset) == -1)
-    return -1;
-  return zero_part (c, rq, to, end - to);
+  if (err == 0)
+    err = zero_part (c, rq, rq->offset, from - rq->offset);
+  if (err == 0)
+    err = zero_part (c, rq, to, end - to);
+  return err;
 }
 
 static int
@@ -309,13 +302,13 @@ change (struct connection *c, uint32_t count, uint64_t offset, uint32_t flags,
 {
   const struct request rq = { offset, count, purpose,
                               .fast = flags & NBDKIT_FLAG_FAST_ZERO };
-  int r = connection_change_begins (c);
+  int err = connection_change_begins (c);
 
-  if (r == 0) {
-    r = carry_out (c, &rq);
+  if (err == 0) {
+    err = carry_out (c, &rq);
     atomic_fetch_add (&c->disk->zeroed, 1);
   }
-  return connection_change_ends (c, flags, r);
+  return connection_change_ends (c, flags, err);
 }
 
 int
@@ -323,23 +316,25 @@ connection_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
   const enum purpose purpose = flags & NBDKIT_FLAG_MAY_TRIM ? ZERO_AND_FREE
                                                             : ZERO;
-  const int r = change (handle, count, offset, flags, purpose);
-  const bool refused = r == -1 && errno == EOPNOTSUPP;
+  int err = change (handle, count, offset, flags, purpose);
 
   /* For nbdkit this errno is the request to write zeroes itself, which before
    * 1.44.1 writes the first 64 MiB only, and acknowledges the rest.  A write or
    * its writeback may fail with it.  A fast zero that is refused is no failure.
    */
-  if (refused && !(flags & NBDKIT_FLAG_FAST_ZERO))
-    errno = EIO;
-  connection_count (handle, STATS_ZERO, count,
-                    refused && (flags & NBDKIT_FLAG_FAST_ZERO) ? 0 : r);
-  return r;
+  if (err == EOPNOTSUPP && (flags & NBDKIT_FLAG_FAST_ZERO)) {
+    connection_finish (handle, STATS_ZERO, count, 0);
+    errno = err;
+    return -1;
+  }
+  if (err == EOPNOTSUPP)
+    err = EIO;
+  return connection_finish (handle, STATS_ZERO, count, err);
 }
 
 int
 connection_trim (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-  return connection_count (handle, STATS_TRIM, count,
-                           change (handle, count, offset, flags, TRIM));
+  return connection_finish (handle, STATS_TRIM, count,
+                            change (handle, count, offset, flags, TRIM));
 }
