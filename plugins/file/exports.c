@@ -1,4 +1,9 @@
-/* Exports: which file an export name means, and listing them.
+/* Exports: which file an export name means, opening that, and listing them.
+ *
+ * Opening a name must neither block, as a FIFO would, nor have effects, as some
+ * devices have.  So a name is first resolved to a descriptor with O_PATH, which
+ * opens nothing; then its type is checked; then that very file is opened
+ * through the descriptor, whatever the name means by then.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -9,23 +14,134 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/openat2.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
+#include "disk.h"
 #include "escape.h"
 #include "exports.h"
-#include "opening.h"
 #include "options.h"
 #include "eviction/kernel.h"
+#include "eviction/util.h"
+
+/* ---- resolving a name ---- */
+
+/* Whether files of this type, as in st_mode, are served. */
+static bool
+is_servable (mode_t mode)
+{
+  return S_ISREG (mode) || S_ISBLK (mode);
+}
+
+/* Return the type of an open file, as in st_mode, or 0 with errno.  Unlike
+ * fstat(2), statx(2) does not ask the server of a file system, which may not
+ * answer: the kernel knows the type since it has looked up the name.  Sandboxes
+ * may refuse statx, and musl has it since 1.2.5.
+ */
+static mode_t
+type_of (int fd)
+{
+  struct stat st;
+
+#ifdef STATX_TYPE
+  struct statx stx;
+
+  if (statx (fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stx) == 0)
+    return stx.stx_mode & S_IFMT;
+#endif
+  return fstat (fd, &st) == 0 ? st.st_mode & S_IFMT : 0;
+}
+
+/* How long a name is looked up while renames disturb that. */
+#define MOST_LOOKUP_NS 500000000
+
+/* openat2(2) checks the links in the kernel, in one step with the look-up, so
+ * nobody can exchange a file or link after the check.  Not every C library has
+ * a function for it, and those that do declare it differently.
+ */
+static int
+call_openat2 (int dirfd, const char *name, int resolve)
+{
+  const struct open_how how = { .flags = O_PATH | O_CLOEXEC,
+                                .resolve = resolve };
+  const uint64_t began = nanoseconds_now ();
+  unsigned tries = 0;
+  int fd;
+
+  /* EAGAIN: a rename or mount, of any file, during the call kept the kernel
+   * from checking that the name is beneath the directory.  A user who renames
+   * in a loop, and has made a link with many "..", could make this last.
+   */
+  do {
+    fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
+    if (fd == -1 && errno == EAGAIN &&
+        nanoseconds_now () - began > MOST_LOOKUP_NS)
+      errno = EBUSY;
+  } while (fd == -1 && (was_interrupted (&tries) || errno == EAGAIN));
+  return fd;
+}
+
+/* Return a descriptor of a name, with O_PATH.  The command line gives a path in
+ * no directory (dirfd AT_FDCWD), which may lead anywhere; a client gives a name
+ * in a directory.  "restrictions" are more RESOLVE_* flags where symbolic links
+ * are restricted.  Returns -1 with errno: ELOOP for a link that symlinks=refuse
+ * refuses, or a link that leads to itself; EXDEV for a link that leads out of
+ * the directory, with symlinks=beneath.
+ */
+static int
+resolve (int dirfd, const char *name, int restrictions)
+{
+  if (dirfd == AT_FDCWD || options.symlinks == SYMLINKS_FOLLOW)
+    return openat (dirfd, name, O_PATH | O_CLOEXEC);
+  restrictions |= RESOLVE_BENEATH;
+  restrictions |= options.symlinks == SYMLINKS_BENEATH ? RESOLVE_NO_MAGICLINKS
+                                                       : RESOLVE_NO_SYMLINKS;
+  return call_openat2 (dirfd, name, restrictions);
+}
+
+/* Open the directory of dir= or dirfd=, with O_PATH or O_RDONLY: to find files
+ * in it, this process need not be allowed to read it.  Returns -1 with errno.
+ */
+static int
+open_directory (int flags)
+{
+  return openat (options.fd, options.path ? options.path : ".",
+                 flags | O_DIRECTORY | O_CLOEXEC);
+}
 
 /* ---- checking ---- */
+
+/* Check that the kernel can restrict symbolic links as symlinks= says:
+ * openat2(2) came with Linux 5.6, and sandboxes may refuse it.
+ */
+static int
+check_symlinks (void)
+{
+  int fd;
+
+  if (options.symlinks == SYMLINKS_FOLLOW)
+    return 0;
+  fd = call_openat2 (AT_FDCWD, ".", RESOLVE_BENEATH);
+  if (fd >= 0) {
+    close (fd);
+    return 0;
+  }
+  nbdkit_error ("symlinks=%s: needs openat2 (Linux 5.6), and the kernel has "
+                "none, or a sandbox forbids it: %m",
+                options.symlinks == SYMLINKS_BENEATH ? "beneath" : "refuse");
+  return -1;
+}
 
 /* fstatat(2) opens nothing, so a FIFO cannot block it.  It ignores the
  * descriptor if the path is absolute.
@@ -35,7 +151,7 @@ exports_check (const char *key, const char *value)
 {
   struct stat st;
 
-  if (opening_check () == -1)
+  if (check_symlinks () == -1)
     return -1;
   if (fstatat (options.fd, options.path ? options.path : "", &st,
                AT_EMPTY_PATH) == -1) {
@@ -61,6 +177,104 @@ exports_check (const char *key, const char *value)
 }
 
 /* ---- opening ---- */
+
+/* Whether an open that failed with errno "err" lacked something that another
+ * one would lack, too, or met another process's lease, or a file of NFS that is
+ * gone.  File systems refuse to open a file for writing with any other errno,
+ * and it may still be readable.
+ */
+static bool
+would_fail_again (int err)
+{
+  return err == EMFILE || err == ENFILE || err == ENOMEM || err == EINTR ||
+         err == EAGAIN || err == ESTALE;
+}
+
+/* Whether a block device is set read-only: it can be opened for writing (since
+ * Linux 5.11 only writing to it fails).
+ */
+static bool
+is_read_only_device (int fd)
+{
+  return device_property (fd, BLKROGET, "ro") > 0;
+}
+
+/* How long to wait until another process gives up its lease of the file, and
+ * how often to look, in milliseconds.  File servers give it up at once; the
+ * kernel takes it away after 45 s.
+ */
+#define MOST_LEASED 500
+#define LEASE_INTERVAL 10
+
+/* Open the file behind "path_fd", waiting for a lease: then the errno is
+ * EAGAIN.  No lease can be in the way of later opens with the same flags, as
+ * this one keeps others from taking it.  O_NONBLOCK may have effects on a
+ * device, which has no leases.
+ */
+static int
+open_checked (int path_fd, int flags, mode_t type)
+{
+  const struct timespec interval = { .tv_nsec = LEASE_INTERVAL * 1000000L };
+  unsigned waited = 0;
+  int fd;
+
+  if (S_ISREG (type))
+    flags |= O_NONBLOCK;
+  while ((fd = reopen (path_fd, flags)) == -1 && errno == EAGAIN &&
+         waited < MOST_LEASED) {
+    nanosleep (&interval, NULL);
+    waited += LEASE_INTERVAL;
+  }
+  if (fd >= 0)
+    fcntl (fd, F_SETFL, fcntl (fd, F_GETFL) & ~O_NONBLOCK);
+  return fd;
+}
+
+static int
+open_found (int dirfd, const char *name, bool readonly, struct exported *e)
+{
+  const int path_fd = resolve (dirfd, name, 0);
+  int fd = -1, err;
+  mode_t type;
+
+  if (path_fd == -1)
+    return -1;
+  type = type_of (path_fd);
+  if (type && !is_servable (type))
+    errno = 0;
+  else if (type) {
+    if (!readonly) {
+      fd = open_checked (path_fd, O_RDWR, type);
+      e->writable = fd >= 0 && !is_read_only_device (fd);
+      if (fd == -1)
+        nbdkit_debug ("%s: opening for writing: %m: serving it read-only",
+                      e->name);
+    }
+    if (fd == -1 && (readonly || !would_fail_again (errno)))
+      fd = open_checked (path_fd, O_RDONLY, type);
+  }
+  err = errno;
+  close (path_fd);
+  errno = err;
+  return fd;
+}
+
+/* Open the file "name" in the directory dirfd (or AT_FDCWD, for a path of the
+ * command line), and set e->writable.  Waits 0.5 s at most for another
+ * process's lease.  Returns -1 with errno: those of resolve, 0 for a file of
+ * another type, EAGAIN for a lease.
+ *
+ * ESTALE: the name was another file's when it was looked up, as the kernel
+ * remembers names of NFS for a while.
+ */
+static int
+open_file (int dirfd, const char *name, bool readonly, struct exported *e)
+{
+  const int fd = open_found (dirfd, name, readonly, e);
+
+  return fd == -1 && errno == ESTALE ? open_found (dirfd, name, readonly, e)
+                                     : fd;
+}
 
 int
 exports_reopen (int fd, int flags, const char *name)
@@ -173,6 +387,8 @@ report (const struct exported *e)
           "does not follow";
   else if (errno == ELOOP && options.symlinks == SYMLINKS_REFUSE)
     why = "is a symbolic link, which symlinks=refuse does not follow";
+  else if (errno == ENOENT && access ("/proc/self/fd", F_OK) == -1)
+    why = "cannot open files without /proc, which is not mounted";
   else if (errno == EAGAIN)
     why = "another process has a lease of the file, as file servers take, and "
           "does not give it up; try again in a minute";
@@ -213,6 +429,24 @@ exports_close (struct exported *e)
 }
 
 /* ---- listing ---- */
+
+/* Whether a name in the directory leads to a file that is served.  Symbolic
+ * links are followed as far as open_file follows them; unless symlinks=follow
+ * not to a file system that is mounted in the directory, whose server may not
+ * answer.
+ */
+static bool
+is_name_servable (int dirfd, const char *name)
+{
+  const int fd = resolve (dirfd, name, RESOLVE_NO_XDEV);
+  bool servable;
+
+  if (fd == -1)
+    return false;
+  servable = is_servable (type_of (fd));
+  close (fd);
+  return servable;
+}
 
 /* Whether the name is listed.  Only links, and names whose type is not known,
  * are examined: a directory may be a mount whose server does not answer.

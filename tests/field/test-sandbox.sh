@@ -74,14 +74,19 @@ for err in ENOSYS EPERM EACCES; do
   stop_nbdkit
 done
 
-# works WHAT: nothing is worse for clients, and without -v nothing is said.
+# works WHAT: nothing is worse for clients, and without -v nothing is said.  The
+# server gets $source, which may be fd=7.
+source=$disk
 works ()
 {
   local option
 
   for option in '' -v; do
     new_disk
-    start_nbdkit ${option:+"$option"} "$plugin" "$disk" cache=none cache-windows=4
+    exec 7<>"$disk"
+    start_nbdkit ${option:+"$option"} "$plugin" "$source" cache=none \
+      cache-windows=4
+    exec 7>&-
     copies "$1"
     empty_soon "$disk" "$1, after a copy"
     limited nbdcopy "$uri" "$tmp/out" || fail "$1: cannot copy out"
@@ -155,15 +160,22 @@ if [ "$(id -u)" = 0 ]; then
   losetup -d "$whole"
 fi
 
-# Without /proc a descriptor cannot be opened again; and the script that starts
-# the server, and sanitizers, do not work.
+# Without /proc a descriptor cannot be opened again, so only fd= works; and the
+# script that starts the server, and sanitizers, do not work.
 plugin=$("$NBDKIT" file --dump-plugin | sed -n 's/^path=//p')
 if [ "$(id -u)" = 0 ] && [[ $(ldd "$plugin") != *lib[at]san* ]]; then
   NBDKIT=$("$NBDKIT" --dump-config | sed -n 's/^binary=//p')
   # In a chroot the root may be no mount, whose propagation could be changed.
   under=(unshare --mount --propagation unchanged sh -c
     'mount --make-private /proc && mount -t tmpfs none /proc && exec "$@"' sh)
+  source=fd=7
   works 'no /proc'
   grep -q 'reopening: No such file.*sharing a description' \
     "$tmp/log" || fail 'without /proc: the debug log does not say so'
+  start_nbdkit "$plugin" "$disk" cache=none
+  ! limited nbdinfo --size "$uri" >/dev/null 2>&1 ||
+    fail 'without /proc: a file is served by its name'
+  grep -q 'disk: cannot open files without /proc' "$tmp/log" ||
+    fail 'without /proc: the log gives no reason'
+  stop_nbdkit
 fi
