@@ -337,6 +337,17 @@ connection_finish (struct connection *c, enum stats_request what,
   return err ? -1 : 0;
 }
 
+int64_t
+connection_size (void *handle)
+{
+  const struct connection *c = handle;
+  const int64_t size = kernel_size (c->file.fd);
+
+  if (size == -1)
+    nbdkit_error ("%s: the kernel does not report the size: %m", c->file.name);
+  return size;
+}
+
 int
 connection_write (void *handle, const void *buf, uint32_t count,
                   uint64_t offset, uint32_t flags)

@@ -134,6 +134,10 @@ void *connection_open (int readonly);
  */
 void connection_close (void *handle);
 
+/* Return the size in bytes.  Queries the kernel each time, because files grow.
+ */
+int64_t connection_size (void *handle);
+
 /* Short transfers are continued and EINTR is retried.  An unexpected end of the
  * file is EIO.
  */

@@ -107,12 +107,6 @@ void disk_put (struct disk *d);
  */
 void disk_free_all (void);
 
-/* Return the size in bytes of the disk that "fd" is open on, or -1 with
- * nbdkit_error called, with "name", and errno set.  Queries the kernel each
- * time, because files grow.
- */
-int64_t disk_size (const struct disk *d, int fd, const char *name);
-
 /* ---- in probe.c ---- */
 
 /* Set the identity of the file or block device that "fd" is open on.  Returns

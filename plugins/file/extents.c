@@ -110,21 +110,19 @@ looks_at_pages (const struct disk *d)
          d->id.magic == OVERLAYFS_SUPER_MAGIC;
 }
 
-/* Return true if the file system knows all that was written to the range.  On
- * FUSE, SEEK_DATA returns the answer of the server, which does not have the
- * dirty pages of this machine, of any process.  No page may be dirty or under
- * writeback then.  Once this server has changed the disk, no page may be
- * resident: a writeback that failed may not have been reported yet, and leaves
- * a clean page.  So it is on overlayfs, which may be over btrfs, see
- * knows_holes and has_new_error.
+/* Where looks_at_pages: return true if the file system knows all that was
+ * written to the range.  On FUSE, SEEK_DATA returns the answer of the server,
+ * which does not have the dirty pages of this machine, of any process.  No page
+ * may be dirty or under writeback then.  Once this server has changed the disk,
+ * no page may be resident: a writeback that failed may not have been reported
+ * yet, and leaves a clean page.  So it is on overlayfs, which may be over
+ * btrfs, see knows_holes and has_new_error.
  */
 static bool
 is_stored (const struct disk *d, uint64_t offset, uint64_t length)
 {
   const uint64_t before = offset % d->pages.unit;
 
-  if (!looks_at_pages (d))
-    return true;
   if (errors_changed (&d->errors))
     return pagecache_count (&d->pages, d->fd, offset - before,
                             length + before) == 0;
@@ -220,14 +218,14 @@ look (const struct query *q, int64_t offset, bool is_data, uint64_t *end)
   if (data == offset && hole == -1)
     hole = seek (c, offset, SEEK_HOLE);
   if (hole > offset) {
-    *end = MIN (hole, q->size);
+    *end = hole;
     return false;
   }
-  /* The kernel reports a hole also past the end of a file that has been
-   * truncated since the query began.
+  /* The kernel reports a hole also past the end of a file that another process
+   * has truncated: a client that reads the range gets an error, and a client
+   * that skips a hole would not.
    */
-  if (data > offset &&
-      (size = disk_size (c->disk, c->file.fd, c->file.name)) > offset) {
+  if (data > offset && (size = connection_size (q->c)) > offset) {
     *end = MIN (data, size);
     return !has_new_error (c);
   }
@@ -244,13 +242,6 @@ is_hole (const struct query *q, uint64_t offset, bool is_data, uint64_t *end)
 {
   bool hole;
 
-  /* Another process truncated the file: a client that reads the range gets an
-   * error, and a client that skips a hole would not.
-   */
-  if ((int64_t) offset >= q->size) {
-    *end = q->limit;
-    return false;
-  }
   *end = recall (q, offset);
   if (*end)
     return false;
@@ -271,7 +262,7 @@ add_extents (struct connection *c, uint32_t count, uint64_t offset, bool one,
   const struct query q = {
     .c = c,
     .limit = offset + count,
-    .size = disk_size (c->disk, c->file.fd, c->file.name),
+    .size = connection_size (c),
     .zeroed = atomic_load (&c->disk->zeroed),
   };
   bool hole = false;

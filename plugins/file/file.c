@@ -61,14 +61,6 @@ file_dump_plugin (void)
 
 /* ---- properties of a connection ---- */
 
-static int64_t
-file_get_size (void *handle)
-{
-  struct connection *c = handle;
-
-  return disk_size (c->disk, c->file.fd, c->file.name);
-}
-
 /* Requests of any size and alignment are served.  libnbd refuses requests below
  * an advertised minimum, so the minimum is 1, also where sectors are larger.
  */
@@ -146,7 +138,7 @@ static struct nbdkit_plugin plugin = {
   .list_exports = exports_list,
   .open = connection_open,
   .close = connection_close,
-  .get_size = file_get_size,
+  .get_size = connection_size,
   .block_size = file_block_size,
   .is_rotational = file_is_rotational,
   .can_write = file_can_write,

@@ -378,20 +378,15 @@ const char options_help[] =
 static const char *
 unmet (enum needs needs)
 {
-  switch (needs) {
-  case EVICTION:
-    if (options.cache != CACHE_DEFAULT)
-      return NULL;
-    return options.cache_key && strcmp (options.cache_key, "cache") != 0
-             ? "with reduce-memory-pressure=false; use true or leave it out"
-             : "with cache=default; add cache=none or leave it out";
-  case DIRECTORY:
-    return options_serve_directory () ? NULL : "without dir= or dirfd=";
-  case STATS:
-    return options.stats ? NULL : "without stats=FILE";
-  default:
+  if (needs == DIRECTORY && !options_serve_directory ())
+    return "without dir= or dirfd=";
+  if (needs == STATS && options.stats == NULL)
+    return "without stats=FILE";
+  if (needs != EVICTION || options.cache != CACHE_DEFAULT)
     return NULL;
-  }
+  return options.cache_key && strcmp (options.cache_key, "cache") != 0
+           ? "with reduce-memory-pressure=false; use true or leave it out"
+           : "with cache=default; add cache=none or leave it out";
 }
 
 int

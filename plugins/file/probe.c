@@ -27,6 +27,7 @@
 
 #include "disk.h"
 #include "eviction/direct.h"
+#include "eviction/kernel.h"
 #include "options.h"
 
 /* ---- identity ---- */
@@ -98,18 +99,19 @@ identity_order (const void *a, const void *b)
 
 /* ---- the device ---- */
 
-/* Read a number from a file about the device in a folder below /sys.  Returns
- * -1 if it is not there: btrfs and overlayfs have no device of their own.
+/* Read a number from a file about the device in a folder below /sys; "name" is
+ * below "part" of that.  Returns -1 if it is not there: btrfs and overlayfs
+ * have no device of their own.
  */
 static long
-sysfs_number (const char *folder, dev_t dev, const char *name)
+sysfs_number (const char *folder, dev_t dev, const char *part, const char *name)
 {
   char path[128];
   long n = -1;
   FILE *fp;
 
-  snprintf (path, sizeof path, "%s%u:%u/%s", folder, major (dev), minor (dev),
-            name);
+  snprintf (path, sizeof path, "/sys/%s/%u:%u/%s%s", folder, major (dev),
+            minor (dev), part, name);
   fp = fopen (path, "re");
   if (fp == NULL)
     return -1;
@@ -123,7 +125,6 @@ long
 device_property (int fd, unsigned long request, const char *name)
 {
   unsigned value = 0;
-  char above[64];
   struct stat st;
   long n;
 
@@ -131,11 +132,10 @@ device_property (int fd, unsigned long request, const char *name)
     return value;
   if (fstat (fd, &st) == -1 || !S_ISBLK (st.st_mode))
     return -1;
-  n = sysfs_number ("/sys/dev/block/", st.st_rdev, name);
-  if (n >= 0)
-    return n;
-  snprintf (above, sizeof above, "../%s", name); /* a partition */
-  return sysfs_number ("/sys/dev/block/", st.st_rdev, above);
+  n = sysfs_number ("dev/block", st.st_rdev, "", name);
+  if (n == -1) /* a partition */
+    n = sysfs_number ("dev/block", st.st_rdev, "../", name);
+  return n;
 }
 
 /* btrfs hides its device, and reads ahead at least 4 MiB.  The kernel doubles
@@ -145,10 +145,10 @@ uint64_t
 disk_read_ahead (const struct disk *d)
 {
   const dev_t dev = d->id.dev;
-  long kb = sysfs_number ("/sys/class/bdi/", dev, "read_ahead_kb");
+  long kb = sysfs_number ("class/bdi", dev, "", "read_ahead_kb");
 
   if (kb == -1) /* a partition: its parent has it */
-    kb = sysfs_number ("/sys/dev/block/", dev, "../queue/read_ahead_kb");
+    kb = sysfs_number ("dev/block", dev, "../queue/", "read_ahead_kb");
   if (kb == -1)
     kb = 4096;
   if (options.fadvise == POSIX_FADV_SEQUENTIAL)
@@ -157,25 +157,6 @@ disk_read_ahead (const struct disk *d)
 }
 
 /* ---- what the file can do ---- */
-
-int64_t
-disk_size (const struct disk *d, int fd, const char *name)
-{
-  struct stat st;
-  uint64_t size;
-  off_t end;
-
-  if (d->id.is_block && ioctl (fd, BLKGETSIZE64, &size) == 0)
-    return size;
-  if (!d->id.is_block && fstat (fd, &st) == 0)
-    return st.st_size;
-  /* It moves the description's position, which nothing here uses. */
-  end = lseek (fd, 0, SEEK_END);
-  if (end >= 0)
-    return end;
-  nbdkit_error ("%s: the kernel does not report the size: %m", name);
-  return -1;
-}
 
 /* Whether NBD can advertise this block size: a power of two from 512 bytes to
  * 32 MiB.  The stripe of a RAID may be something else.
@@ -195,7 +176,7 @@ probe_block_device (struct disk *d, int fd)
                                        "queue/logical_block_size");
 
   d->rotational = device_property (fd, BLKROTATIONAL, "queue/rotational") > 0;
-  if (sector > (long) d->pages.unit) /* pagecache.c has only an ioctl for it */
+  if (sector > (long) d->pages.unit)
     d->pages.unit = sector;
   if (optimal > minimum && can_be_preferred (optimal))
     d->preferred_io = optimal;
@@ -230,13 +211,10 @@ shows_writeback (const struct disk *d)
 static bool
 knows_seek_hole (struct disk *d, int fd)
 {
-  int64_t size;
+  const int64_t size = kernel_size (fd);
 
-  if (d->id.is_block || d->id.magic == EXFAT_SUPER_MAGIC ||
+  if (size == -1 || d->id.is_block || d->id.magic == EXFAT_SUPER_MAGIC ||
       !d->pages.shows_writeback)
-    return false;
-  size = disk_size (d, fd, d->name);
-  if (size == -1)
     return false;
   /* Only -1 is an error: with a file of 2^63-1 bytes, btrfs rounds the end of
    * the last extent up to 2^63, which is negative as an off_t (Linux 6.18).

@@ -8,11 +8,9 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -198,9 +196,8 @@ has_mincore (int fd)
          !(resident[0] & 1);
 }
 
-/* Return the bytes that are cached together: a page, or a larger block of XFS,
- * of ext4, or a larger sector of a device.  Other file systems have other
- * numbers in f_bsize.
+/* Return the bytes that are cached together: a page, or a larger block of XFS
+ * or ext4.  Other file systems have other numbers in f_bsize.
  */
 static uint32_t
 unit_of (int fd, uint32_t magic)
@@ -208,10 +205,7 @@ unit_of (int fd, uint32_t magic)
   const uint32_t page = kernel_page_size ();
   uint32_t block = 0;
   struct statfs fs;
-  int sector;
 
-  if (magic == 0 && ioctl (fd, BLKSSZGET, &sector) == 0)
-    block = sector;
   if ((magic == XFS_SUPER_MAGIC || magic == EXT4_SUPER_MAGIC) &&
       fstatfs (fd, &fs) == 0)
     block = fs.f_bsize;
@@ -254,9 +248,11 @@ pagecache_waits_by (const struct pagecache *pc)
 const char *
 pagecache_counts_by (const struct pagecache *pc)
 {
-  return pc->counts == COUNTS_BY_CACHESTAT ? "cachestat"
-         : pc->counts == COUNTS_BY_MINCORE ? "mincore"
-                                           : NULL;
+  static const char *const names[] = {
+    [COUNTS_BY_CACHESTAT] = "cachestat", [COUNTS_BY_MINCORE] = "mincore"
+  };
+
+  return names[pc->counts];
 }
 
 /* ---- looking ---- */

@@ -34,7 +34,8 @@ enum pagecache_counts {
 struct pagecache {
   bool by_range; /* sync_file_range waits until a range can be dropped */
   uint32_t unit; /* bytes that are cached together: a page, or a larger block of
-                  * the file system (XFS and ext4, Linux 6.12) or sector */
+                  * the file system (XFS and ext4, Linux 6.12); or a larger
+                  * sector of a device, set by disk_probe */
   bool clean_is_stored; /* the kernel counts dirty pages, sync_file_range(2)
                          * reports errors, and a page that is neither dirty nor
                          * under writeback was stored; a page on NFS may still

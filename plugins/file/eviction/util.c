@@ -94,16 +94,10 @@ lock_wait (struct lock *l, struct cond *c)
   set_holder (l, pthread_self ());
 }
 
-static struct timespec
-timespec_of (uint64_t ns)
-{
-  return (struct timespec){ ns / 1000000000, ns % 1000000000 };
-}
-
 void
 lock_wait_until (struct lock *l, struct cond *c, uint64_t at)
 {
-  const struct timespec t = timespec_of (at);
+  const struct timespec t = { at / 1000000000, at % 1000000000 };
 
   lock_assert (l);
   set_holder (l, 0);
