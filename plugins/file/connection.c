@@ -210,9 +210,7 @@ connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
   if (c->disk->evictor == NULL)
     return count;
   count = MIN (count, window - offset % window);
-  return kernel_page_size () > 4096
-           ? MIN (count, LARGEST_FOLIO - offset % LARGEST_FOLIO)
-           : count;
+  return MIN (count, LARGEST_FOLIO - offset % LARGEST_FOLIO);
 }
 
 static int

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
@@ -253,9 +252,10 @@ registered (struct disk *made)
   if (d) {
     if (d->refs == 0 && d->evictor)
       evictor_reopen (d->evictor);
-    nr_open += d == made || d->kept;
-    nr_kept -= d->kept;
-    d->kept = false;
+    else if (d->refs == 0) { /* new, or remembered */
+      nr_open++;
+      nr_kept -= d != made;
+    }
     d->refs++;
   }
   pthread_mutex_unlock (&registry_lock);
@@ -315,7 +315,6 @@ keep_locked (const struct disk *d, int err)
     return false;
   }
   k->lost = err;
-  k->kept = true;
   nr_kept++;
   return true;
 }

@@ -53,8 +53,6 @@ struct disk {
   unsigned refs;      /* connections; guarded by the registry's lock */
   int lost;           /* errno value of an error for which no request of earlier
                        * clients has failed, or 0; constant */
-  bool kept;          /* for that, without client, descriptor or thread; guarded
-                       * by the registry's lock */
   pthread_mutex_t opening; /* held while a client opens the disk */
   /* Descriptions of its own: the one that flushes sync, -1 = not open yet, and
    * the evictor's, -1 = no evictor.
@@ -64,7 +62,6 @@ struct disk {
                    * "opening" */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
-  bool rotational;
   bool can_seek_hole; /* lseek with SEEK_DATA finds all data; on FUSE, all that
                        * is not in the page cache */
 

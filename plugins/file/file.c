@@ -6,6 +6,7 @@
 
 #include <config.h>
 
+#include <linux/fs.h>
 #include <stdio.h>
 
 #define NBDKIT_API_VERSION 2
@@ -81,7 +82,8 @@ file_is_rotational (void *handle)
 {
   struct connection *c = handle;
 
-  return c->disk->rotational;
+  return c->disk->id.is_block &&
+         device_property (c->file.fd, BLKROTATIONAL, "queue/rotational") > 0;
 }
 
 static int

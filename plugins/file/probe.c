@@ -175,7 +175,6 @@ probe_block_device (struct disk *d, int fd)
   const long sector = device_property (fd, BLKSSZGET,
                                        "queue/logical_block_size");
 
-  d->rotational = device_property (fd, BLKROTATIONAL, "queue/rotational") > 0;
   if (sector > (long) d->pages.unit)
     d->pages.unit = sector;
   if (optimal > minimum && can_be_preferred (optimal))

@@ -91,14 +91,6 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
  */
 #define COMPRESSED_UNIT (128 * 1024)
 
-/* Return whether anything of a range is resident; false if that is not known.
- */
-static bool
-is_resident (const struct disk *d, uint64_t offset, uint64_t length)
-{
-  return pagecache_count (&d->pages, d->fd, offset, length) > 0;
-}
-
 /* Report that direct reads bring pages in.  The first time, another process may
  * have read the pages at that moment.
  */
@@ -121,36 +113,27 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   const uint64_t unit = direct ? COMPRESSED_UNIT : 1;
   const uint64_t start = offset / unit * unit;
   const uint64_t end = (offset + count + unit - 1) / unit * unit;
-  struct evictor *ev = c->disk->evictor;
+  const struct disk *d = c->disk;
+  struct evictor *ev = d->evictor;
   bool may_leak;
   int err;
 
   evictor_read_begins (ev, start, end - start);
-  may_leak = direct && atomic_load (&c->disk->direct_leaks) < 2 &&
-             !is_resident (c->disk, start, end - start);
+  may_leak = direct && atomic_load (&d->direct_leaks) < 2 &&
+             pagecache_count (&d->pages, d->fd, start, end - start) == 0;
   err = read_all (c, buf, count, offset, direct);
-  if (may_leak && is_resident (c->disk, start, end - start))
+  if (may_leak && pagecache_count (&d->pages, d->fd, start, end - start) > 0)
     log_leak (c);
   evictor_read_ends (ev, start, end - start);
   return err;
 }
 
-/* Past the page cache.  Some file systems read compressed or encrypted files
- * through it all the same: the pages that come in are dropped.  Before a direct
- * read the kernel writes back the dirty pages of the range.  If that fails, the
- * read does not fail: memory still has the data.
+/* Past the page cache, except for pages that may be newer than the disk.  Some
+ * file systems read compressed or encrypted files through it all the same: the
+ * pages that come in are dropped.  Before a direct read the kernel writes back
+ * the dirty pages of the range.  If that fails, the read does not fail: memory
+ * still has the data.
  */
-static int
-read_direct (struct connection *c, char *buf, uint32_t count, uint64_t offset)
-{
-  const int err = c->disk->direct_is_exact
-                    ? read_all (c, buf, count, offset, true)
-                    : read_and_drop (c, buf, count, offset, true);
-
-  return err == TRY_CACHE ? read_and_drop (c, buf, count, offset, false) : err;
-}
-
-/* Past the page cache, except for pages that may be newer than the disk. */
 static int
 read_preserving (struct connection *c, char *buf, uint32_t count,
                  uint64_t offset)
@@ -160,9 +143,13 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
   while (count > 0 && err == 0) {
     uint64_t n = count;
 
-    if (!evictor_is_newer (c->disk->evictor, offset, &n))
-      err = read_direct (c, buf, n, offset);
+    if (evictor_is_newer (c->disk->evictor, offset, &n))
+      err = TRY_CACHE;
+    else if (c->disk->direct_is_exact)
+      err = read_all (c, buf, n, offset, true);
     else
+      err = read_and_drop (c, buf, n, offset, true);
+    if (err == TRY_CACHE)
       err = read_and_drop (c, buf, n, offset, false);
     buf += n;
     count -= n;

@@ -243,14 +243,14 @@ open_old (int flags, struct stat *old)
 
 /* Write a file beside it, with the mode and owner of "old" (NULL: there is
  * none), and rename that: a reader sees the old statistics or the new ones,
- * whole.  Returns 0, or -1 with errno.
+ * whole.  Returns 0, or -1 with errno, and "part" may be left.
  */
 static int
 replace_file (const struct stat *old, const char *part)
 {
   const mode_t mode = old ? 0600 : 0666;
   FILE *out;
-  int fd, err;
+  int fd;
 
   unlink (part); /* left by a server that was killed */
   fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
@@ -265,11 +265,8 @@ replace_file (const struct stat *old, const char *part)
   if (out && write_and_close (out, false) == 0 &&
       rename (part, options.stats) == 0)
     return 0;
-  err = errno;
   if (out == NULL)
     close (fd);
-  unlink (part);
-  errno = err;
   return -1;
 }
 
@@ -312,6 +309,7 @@ write_file (void)
   if (replace_file (fd >= 0 ? &old : NULL, part) == 0)
     return 0;
   err = errno;
+  unlink (part);
   if (fd >= 0 &&
       (err == EBUSY || ((err == EACCES || err == EPERM || err == EROFS) &&
                         access (options.stats, W_OK) == 0)))

@@ -22,7 +22,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/param.h>
-#include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -240,15 +239,13 @@ use_methods (struct connection *c, const struct request *rq, uint64_t offset,
  */
 static char zeroes[256 * 1024];
 
-/* The last method: write zeroes, in windows as other writes.  count may be 0.
- */
+/* The last method: write zeroes, in windows as other writes. */
 static int
 write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 {
   int err = 0;
 
-  if (count > 0)
-    log_method (c, "writing", offset, count, 0);
+  log_method (c, "writing", offset, count, 0);
   while (count > 0 && err == 0) {
     const uint32_t n = MIN (count, sizeof zeroes);
 
@@ -264,7 +261,8 @@ static int
 zero_part (struct connection *c, const struct request *rq, uint64_t offset,
            uint64_t count)
 {
-  if (count > 0 && rq->purpose != ZERO && connection_is_hole (c, offset, count))
+  if (count == 0 ||
+      (rq->purpose != ZERO && connection_is_hole (c, offset, count)))
     return 0;
   return write_zeroes (c, offset, count);
 }

@@ -27,18 +27,8 @@
 bool
 pagecache_is_refusal (int err)
 {
-  switch (err) {
-  case EACCES:
-  case EBADF:
-  case EINTR:
-  case EINVAL:
-  case ENOSYS:
-  case EOPNOTSUPP:
-  case EPERM:
-    return true;
-  default:
-    return false;
-  }
+  return err == EACCES || err == EBADF || err == EINTR || err == EINVAL ||
+         err == ENOSYS || err == EOPNOTSUPP || err == EPERM;
 }
 
 /* Whether a call that starts writeback has started nothing, and nothing is
