@@ -265,7 +265,7 @@ registered (struct disk *made)
 struct disk *
 disk_get (const struct exported *e)
 {
-  struct disk *d = NULL, *made;
+  struct disk *d, *made;
   struct identity id;
   bool is_open = true;
 
@@ -274,9 +274,8 @@ disk_get (const struct exported *e)
     return NULL;
   }
   made = disk_new (e->name, &id);
-  if (made)
-    d = registered (made);
-  if (made && d != made)
+  d = made ? registered (made) : NULL;
+  if (d != made)
     disk_free (made);
   if (d == NULL) {
     nbdkit_error ("%s: no memory for one more disk", e->name);
@@ -319,29 +318,26 @@ keep_locked (const struct disk *d, int err)
   return true;
 }
 
-/* A disk without references has been emptied: remove it from the registry.
- * Returns the errno value of an error for which no request has failed, or 0; it
- * is remembered for the next client if *kept.
- */
-static int
-unregister_locked (struct disk *d, bool *kept)
-{
-  const int err = d->fd >= 0 ? errors_untold (&d->errors) : d->lost;
-
-  tdelete (d, &registry, identity_order);
-  nr_open--;
-  *kept = err && keep_locked (d, err);
-  pthread_cond_signal (&disk_closed);
-  return err;
-}
-
-/* Free a disk that has been removed from the registry.  Logs the error, unless
- * it was remembered before: then clients have come and gone, and written
- * nothing.
+/* Release the lock of the registry; if "gone", remove the disk, which has been
+ * emptied and has no references, from the registry before, and free it
+ * afterwards.  Remembers an error for which no request has failed, and logs
+ * that, unless it was remembered before: then clients have come and gone, and
+ * written nothing.
  */
 static void
-end_disk (struct disk *d, int err, bool kept)
+put_unlocks (struct disk *d, bool gone)
 {
+  bool kept = false;
+  int err = 0;
+
+  if (gone) {
+    err = d->fd >= 0 ? errors_untold (&d->errors) : d->lost;
+    tdelete (d, &registry, identity_order);
+    nr_open--;
+    kept = err && keep_locked (d, err);
+    pthread_cond_signal (&disk_closed);
+  }
+  pthread_mutex_unlock (&registry_lock);
   errno = err;
   if (err && !(kept && d->lost))
     nbdkit_error ("%s: all clients have disconnected, and none has got the "
@@ -353,7 +349,8 @@ end_disk (struct disk *d, int err, bool kept)
                     : "may succeed (the server remembers too many such files "
                       "already, or this one has no file handle): compare the "
                       "data");
-  disk_free (d);
+  if (gone)
+    disk_free (d);
 }
 
 /* The thread that ends next joins this one, which then has little left to do.
@@ -363,19 +360,15 @@ release (void *arg)
 {
   struct disk *d = arg;
   pthread_t previous = 0;
-  bool gone, kept;
-  int err = 0;
+  bool gone;
 
   pthread_mutex_lock (&registry_lock);
   gone = evictor_is_emptied (d->evictor);
   if (gone) {
-    err = unregister_locked (d, &kept);
     previous = last_thread;
     last_thread = pthread_self ();
   }
-  pthread_mutex_unlock (&registry_lock);
-  if (gone)
-    end_disk (d, err, kept);
+  put_unlocks (d, gone);
   if (previous)
     thread_join (previous);
   return gone;
@@ -384,18 +377,13 @@ release (void *arg)
 void
 disk_put (struct disk *d)
 {
-  bool gone, kept;
-  int err = 0;
+  bool is_last;
 
   pthread_mutex_lock (&registry_lock);
-  gone = --d->refs == 0 && d->evictor == NULL;
-  if (gone)
-    err = unregister_locked (d, &kept);
-  else if (d->refs == 0)
+  is_last = --d->refs == 0;
+  if (is_last && d->evictor)
     evictor_close (d->evictor);
-  pthread_mutex_unlock (&registry_lock);
-  if (gone)
-    end_disk (d, err, kept);
+  put_unlocks (d, is_last && d->evictor == NULL);
 }
 
 void
