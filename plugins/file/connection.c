@@ -37,13 +37,14 @@ static LIST_HEAD (list, connection) connections;
  * nbdkit_error called.
  */
 static int
-check_preserve (struct connection *c)
+check_preserve (const struct connection *c)
 {
   const struct disk *d = c->disk;
 
   if (options.cache != CACHE_PRESERVE || d->evictor == NULL)
     return 0;
-  if (!direct_ready (&c->disk->direct, c->file.fd, c->file.writable))
+  errno = d->direct.err;
+  if (!d->direct.is_open)
     nbdkit_error ("%s: cache=preserve needs O_DIRECT, which is not available "
                   "for this file: %m: use cache=none or cache=default",
                   c->file.name);

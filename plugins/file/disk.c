@@ -200,9 +200,11 @@ set_up (struct disk *d, const struct exported *e)
     take_down (d);
     return false;
   }
-  /* Here, where no other client does so. */
-  if (options.cache == CACHE_PRESERVE && d->evictor)
-    direct_ready (&d->direct, e->fd, e->writable);
+  if (d->evictor && (options.cache == CACHE_PRESERVE || d->direct_is_exact))
+    direct_open (&d->direct, e->fd, e->writable);
+  /* A file system that reads through the page cache must not read ahead. */
+  if (d->direct.is_open && !d->direct_is_exact)
+    posix_fadvise (d->direct.fd, 0, 0, POSIX_FADV_RANDOM);
   return true;
 }
 

@@ -75,7 +75,7 @@ struct disk {
   atomic_uint zeroed;     /* zeroes and trims that have ended, see extents.c */
   struct pagecache pages; /* with fd, as the first client opened it */
   bool direct_is_exact;   /* O_DIRECT never uses the page cache */
-  struct direct direct;   /* opened when first needed */
+  struct direct direct;   /* open if reads may need it */
   atomic_bool direct_works; /* a direct read has succeeded */
   atomic_uint direct_leaks; /* direct reads that brought pages in */
   struct errors errors;     /* has its own lock */

@@ -214,9 +214,8 @@ bypasses (struct connection *c, uint32_t count, uint64_t offset)
   const bool is_alone = !belongs_to_stream (c, offset, count);
   struct disk *d = c->disk;
 
-  return is_alone && d->direct_is_exact && count <= MOST_DIRECT &&
-         options.fadvise != POSIX_FADV_SEQUENTIAL &&
-         direct_ready (&d->direct, c->file.fd, c->file.writable) &&
+  return is_alone && d->direct_is_exact && d->direct.is_open &&
+         count <= MOST_DIRECT && options.fadvise != POSIX_FADV_SEQUENTIAL &&
          !evictor_may_have (d->evictor, offset, count);
 }
 

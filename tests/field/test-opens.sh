@@ -54,11 +54,11 @@ copies_out ()
 # Besides the clients: the disk; its evictor, which looks for errors, too; and the
 # one for direct reads.  The first writer may open the first two again.
 check 4 copies_in file "$disk" cache=none
-check 18 copies_out file "$disk" cache=none
+check 19 copies_out file "$disk" cache=none
 check 7 copies_in_pieces file "$disk" cache=preserve
-check 6 copies_in_pieces --filter=fua file "$disk" cache=none fuamode=force
+check 7 copies_in_pieces --filter=fua file "$disk" cache=none fuamode=force
 check 5 copies_in_pieces --filter=fua file "$disk" cache=default fuamode=force
 
 # Nothing is open for writing that no client may write to.
-check 18 copies_out -r file "$disk" cache=none
+check 19 copies_out -r file "$disk" cache=none
 ! grep -E 'O_RDWR|O_WRONLY' "$tmp/opens" >&2 || fail 'read-only: see above'

@@ -96,13 +96,6 @@ fake_aligned_alloc (size_t align, size_t length)
 }
 
 static int
-fake_posix_fadvise (int fd, off_t offset, off_t length, int advice)
-{
-  assert_int_equal (advice, POSIX_FADV_RANDOM);
-  return 0;
-}
-
-static int
 fake_close (int fd)
 {
   assert_int_equal (fd, 7);
@@ -113,7 +106,6 @@ fake_close (int fd)
   fake_statx (fd, name, flags, mask, stx)
 #define pread fake_pread
 #define aligned_alloc fake_aligned_alloc
-#define posix_fadvise fake_posix_fadvise
 #define close fake_close
 #include "eviction/direct.c"
 
@@ -135,7 +127,7 @@ reopen (int fd, int flags)
 static void
 free_idle (void)
 {
-  struct direct d = { .state = OPEN, .fd = 7 };
+  struct direct d = { .is_open = true, .fd = 7 };
 
   open_disks = 1; /* tests leave theirs open */
   direct_close (&d);
@@ -152,6 +144,14 @@ begin (void **state)
   no_memory = only_writers = false;
   file_size = 1000000;
   return 0;
+}
+
+static bool
+opens (struct direct *d, bool writable)
+{
+  d->is_open = false;
+  direct_open (d, 3, writable);
+  return d->is_open;
 }
 
 /* 0 means that the file has no direct I/O. */
@@ -181,37 +181,21 @@ opens_where_the_kernel_can (void **state)
     open_error = files[i].open_error;
     memory_align = files[i].memory;
     offset_align = files[i].offset;
-    assert_int_equal (direct_ready (&d, 3, false), files[i].expected == 0);
-    if (files[i].expected == 0)
-      continue;
-    assert_int_equal (errno, files[i].expected);
-    assert_false (direct_ready (&d, 3, false));
-    assert_int_equal (errno, EOPNOTSUPP);
+    assert_int_equal (opens (&d, false), files[i].expected == 0);
+    assert_int_equal (d.err, files[i].expected);
   }
 }
 
-/* A shortage ends; and a file system may refuse readers beside a writer. */
+/* A file system may refuse readers beside a writer. */
 static void
 opens_by_the_second_way (void **state)
 {
-  static const int shortages[] = { EMFILE, ENFILE, ENOMEM };
   struct direct d = { 0 };
-  size_t i;
 
-  for (i = 0; i < COUNT (shortages); i++) {
-    open_error = shortages[i];
-    assert_false (direct_ready (&d, 3, true));
-    assert_int_equal (errno, shortages[i]);
-  }
-  open_error = 0;
-  assert_true (direct_ready (&d, 3, false));
-
-  d.state = NOT_TRIED;
   only_writers = true;
-  assert_true (direct_ready (&d, 3, true));
-  d.state = NOT_TRIED;
-  assert_false (direct_ready (&d, 3, false));
-  assert_int_equal (errno, EACCES);
+  assert_true (opens (&d, true));
+  assert_false (opens (&d, false));
+  assert_int_equal (d.err, EACCES);
 }
 
 static void
@@ -225,7 +209,7 @@ assumes_the_usual_alignment (void **state)
     struct direct d = { 0 };
 
     statx_error = i == 0 ? 0 : ENOSYS;
-    assert_true (direct_ready (&d, 3, false));
+    assert_true (opens (&d, false));
     assert_int_equal (direct_read (&d, user, 100, 5), 100);
   }
 }
@@ -289,7 +273,7 @@ reads_what_was_requested_and_is_there (void **state)
 
     expected = requests[i].expected;
     file_size = requests[i].size;
-    assert_true (direct_ready (&d, 3, false));
+    assert_true (opens (&d, false));
     memset (at, 'x', requests[i].count + 1);
     assert_int_equal (
       direct_read (&d, at, requests[i].count, requests[i].offset), expected);
@@ -304,7 +288,7 @@ reads_aligned_buffers_in_place (void **state)
 {
   struct direct d = { 0 };
 
-  assert_true (direct_ready (&d, 3, false));
+  assert_true (opens (&d, false));
   no_memory = true; /* for a bounce buffer */
   assert_int_equal (direct_read (&d, user + 4, 8192, 512), 8192);
   assert_int_equal (user[4], byte_at (512));
@@ -318,13 +302,13 @@ keeps_buffers_for_other_disks (void **state)
 {
   struct direct a = { 0 }, b = { 0 };
 
-  assert_true (direct_ready (&a, 3, false) && direct_ready (&b, 3, false));
+  assert_true (opens (&a, false) && opens (&b, false));
   assert_int_equal (direct_read (&a, user + 1, 512, 512), 512);
   direct_close (&a);
   no_memory = true; /* for another bounce buffer */
   assert_int_equal (direct_read (&b, user + 1, 512, 512), 512);
   direct_close (&b);
-  assert_true (direct_ready (&b, 3, false));
+  assert_true (opens (&b, false));
   assert_int_equal (direct_read (&b, user + 1, 512, 512), -1);
 }
 
@@ -336,7 +320,7 @@ trusts_no_default_of_memory (void **state)
   size_t shift;
 
   memory_align = 512;
-  assert_true (direct_ready (&d, 3, false));
+  assert_true (opens (&d, false));
   for (shift = 0; shift < page; shift += 512) {
     memset (user, 'x', sizeof user);
     assert_int_equal (direct_read (&d, user + shift, 4096, 512), 4096);

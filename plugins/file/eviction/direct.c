@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,7 @@
 
 /* ---- the descriptor ---- */
 
-enum { NOT_TRIED, OPENING, NONE, OPEN }; /* state */
-static atomic_uint open_disks;           /* whose state is OPEN */
+static atomic_uint open_disks; /* whose is_open is true */
 
 /* Query the alignment of direct I/O (Linux 6.1; ext4, XFS, f2fs, block
  * devices).  Returns false if the kernel does not report one.  An alignment of
@@ -66,54 +66,33 @@ direct_is_exact (int fd, uint32_t magic)
          ask_alignment (fd, &memory, &offset) && memory > 0 && offset > 0;
 }
 
-static bool
-open_direct (struct direct *d, int fd, bool writable)
+void
+direct_open (struct direct *d, int fd, bool writable)
 {
   d->fd = reopen (fd, O_RDONLY | O_DIRECT);
   if (d->fd == -1 && writable)
     d->fd = reopen (fd, O_RDWR | O_DIRECT);
-  if (d->fd == -1)
-    return false;
+  if (d->fd == -1) {
+    d->err = errno;
+    return;
+  }
   d->memory_align = d->offset_align = USUAL_ALIGN;
   ask_alignment (d->fd, &d->memory_align, &d->offset_align);
-  if (d->memory_align > 0 && d->memory_align <= USUAL_ALIGN &&
-      d->offset_align > 0 && d->offset_align <= BUFFER_SIZE / 2) {
-    /* The block layer's default is no promise of the driver: zram writes beside
-     * a buffer that is not page-aligned (Linux 6.18).  So only an alignment
-     * that the driver has declared is used.  nbdkit's buffers are not aligned
-     * to sectors either: this bounces no more of their reads.
-     */
-    if (d->memory_align >= SECTOR)
-      d->memory_align = sysconf (_SC_PAGESIZE);
-    /* If the file system uses the page cache all the same, it must not start
-     * readahead.
-     */
-    posix_fadvise (d->fd, 0, 0, POSIX_FADV_RANDOM);
-    return true;
+  if (d->memory_align == 0 || d->memory_align > USUAL_ALIGN ||
+      d->offset_align == 0 || d->offset_align > BUFFER_SIZE / 2) {
+    close (d->fd);
+    d->err = EOPNOTSUPP;
+    return;
   }
-  close (d->fd);
-  errno = EOPNOTSUPP;
-  return false;
-}
-
-bool
-direct_ready (struct direct *d, int fd, bool writable)
-{
-  int state = NOT_TRIED;
-  bool is_open;
-
-  if (!atomic_compare_exchange_strong (&d->state, &state, OPENING)) {
-    errno = state == OPENING ? EAGAIN : EOPNOTSUPP;
-    return state == OPEN;
-  }
-  is_open = open_direct (d, fd, writable);
-  open_disks += is_open;
-  if (is_open)
-    state = OPEN;
-  else if (errno != EMFILE && errno != ENFILE && errno != ENOMEM)
-    state = NONE;
-  atomic_store (&d->state, state);
-  return is_open;
+  /* The block layer's default is no promise of the driver: zram writes beside a
+   * buffer that is not page-aligned (Linux 6.18).  So only an alignment that
+   * the driver has declared is used.  nbdkit's buffers are not aligned to
+   * sectors either: this bounces no more of their reads.
+   */
+  if (d->memory_align >= SECTOR)
+    d->memory_align = sysconf (_SC_PAGESIZE);
+  d->is_open = true;
+  open_disks++;
 }
 
 /* ---- bounce buffers ---- */
@@ -164,8 +143,9 @@ direct_close (struct direct *d)
 {
   unsigned i;
 
-  if (atomic_exchange (&d->state, NOT_TRIED) != OPEN)
+  if (!d->is_open)
     return;
+  d->is_open = false;
   close (d->fd);
   if (atomic_fetch_sub (&open_disks, 1) > 1)
     return;

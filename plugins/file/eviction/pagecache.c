@@ -12,7 +12,6 @@
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include "kernel.h"
 #include "pagecache.h"
