@@ -207,11 +207,13 @@ uint32_t
 connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
 {
   const uint64_t window = options.cache_window_size;
+  uint64_t most;
 
   if (c->disk->evictor == NULL)
     return count;
+  most = MIN (evictor_most_write (c->disk->evictor), LARGEST_FOLIO);
   count = MIN (count, window - offset % window);
-  return MIN (count, LARGEST_FOLIO - offset % LARGEST_FOLIO);
+  return MIN (count, most - offset % most);
 }
 
 static int
@@ -258,17 +260,11 @@ int
 connection_write_all (struct connection *c, const char *buf, uint32_t count,
                       uint64_t offset)
 {
-  const struct evictor *ev = c->disk->evictor;
   int err = 0;
 
   while (count > 0 && err == 0) {
-    uint32_t n = connection_chunk (c, count, offset);
+    const uint32_t n = connection_chunk (c, count, offset);
 
-    if (ev) {
-      const uint32_t most = evictor_most_write (ev);
-
-      n = MIN (n, most - offset % most);
-    }
     err = write_chunk (c, buf, n, offset);
     buf += n;
     count -= n;
@@ -324,12 +320,13 @@ connection_finish (struct connection *c, enum stats_request what,
                    uint32_t bytes, int err)
 {
   _Atomic uint64_t *counters = c->stats ? c->stats->requests : NULL;
+  const bool is_refusal = what == STATS_ZERO && err == EOPNOTSUPP;
 
   if (counters) {
     counter_add (&counters[what], 1);
     if (bytes > 0)
       counter_add (&counters[what + 1], bytes);
-    if (err)
+    if (err && !is_refusal)
       counter_add (&counters[STATS_FAILED_REQUESTS], 1);
   }
   errno = err;

@@ -61,7 +61,7 @@ struct connection {
 void connection_free_all (void);
 
 /* Return how many of count bytes at offset to transfer in one step: at most up
- * to the next multiple of the window size.
+ * to the next multiple of the window size, and see evictor_most_write.
  */
 uint32_t connection_chunk (const struct connection *c, uint32_t count,
                            uint64_t offset);
@@ -92,7 +92,8 @@ int connection_error (const struct connection *c, int err, const char *message,
                       ...) __attribute__ ((format (printf, 3, 4)));
 
 /* Count a request of "bytes" bytes that has ended.  Returns to nbdkit 0, or -1
- * with errno set to "err".
+ * with errno set to "err".  A zero with EOPNOTSUPP is a fast one that is
+ * refused, which is no failure.
  */
 int connection_finish (struct connection *c, enum stats_request what,
                        uint32_t bytes, int err);

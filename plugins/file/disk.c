@@ -208,34 +208,27 @@ set_up (struct disk *d, const struct exported *e)
   return true;
 }
 
-/* Open one description again.  Calls in progress on the old one end as before.
- */
-static bool
-open_again (const struct disk *d, const struct exported *e, int old)
-{
-  bool done;
-  int fd;
-
-  if (old == -1)
-    return true;
-  fd = open_description (d, e);
-  if (fd == -1)
-    return false;
-  done = dup3 (fd, old, O_CLOEXEC) >= 0;
-  if (!done)
-    nbdkit_error ("%s: dup3: %m", d->name);
-  close (fd);
-  return done;
-}
-
-/* For the first client that may write: give the descriptions its rights, and on
- * overlayfs open the file to which its open has copied the data.  None has
- * written yet, so they have no report that this server needs.
+/* For the first client that may write: open the descriptions again, with its
+ * rights, and on overlayfs on the file to which its open has copied the data.
+ * None has written yet, so they have no report that this server needs.  Calls
+ * in progress on the old ones end as before.
  */
 static bool
 let_write (struct disk *d, const struct exported *e)
 {
-  d->may_write = open_again (d, e, d->fd) && open_again (d, e, d->evictor_fd);
+  const int old[] = { d->fd, d->evictor_fd };
+  int i, fd, r = 0;
+
+  for (i = 0; i < 2 && r != -1 && old[i] >= 0; i++) {
+    fd = open_description (d, e);
+    if (fd == -1)
+      return false;
+    r = dup3 (fd, old[i], O_CLOEXEC);
+    if (r == -1)
+      nbdkit_error ("%s: dup3: %m", d->name);
+    close (fd);
+  }
+  d->may_write = r != -1;
   return d->may_write;
 }
 

@@ -234,7 +234,7 @@ static int
 open_found (int dirfd, const char *name, bool readonly, struct exported *e)
 {
   const int path_fd = resolve (dirfd, name, 0);
-  int fd = -1, err;
+  int fd = -1;
   mode_t type;
 
   if (path_fd == -1)
@@ -253,9 +253,7 @@ open_found (int dirfd, const char *name, bool readonly, struct exported *e)
     if (fd == -1 && (readonly || !would_fail_again (errno)))
       fd = open_checked (path_fd, O_RDONLY, type);
   }
-  err = errno;
-  close (path_fd);
-  errno = err;
+  close (path_fd); /* does not fail, so errno stays */
   return fd;
 }
 
@@ -329,7 +327,7 @@ check_export_name (const char *name, const char *shown)
 static int
 open_source (const char *export_name, bool readonly, struct exported *e)
 {
-  int dirfd, fd, err;
+  int dirfd, fd;
 
   if (options.source == SOURCE_FILE)
     return open_file (AT_FDCWD, options.path, readonly, e);
@@ -339,9 +337,7 @@ open_source (const char *export_name, bool readonly, struct exported *e)
   if (dirfd == -1)
     return -1;
   fd = open_file (dirfd, export_name, readonly, e);
-  err = errno;
   close (dirfd);
-  errno = err;
   return fd;
 }
 
@@ -430,34 +426,26 @@ exports_close (struct exported *e)
 
 /* ---- listing ---- */
 
-/* Whether a name in the directory leads to a file that is served.  Symbolic
- * links are followed as far as open_file follows them; unless symlinks=follow
- * not to a file system that is mounted in the directory, whose server may not
- * answer.
+/* Whether a name in the directory leads to a file that is served.  Only links,
+ * and names whose type is not known, are examined: a directory may be a mount
+ * whose server does not answer.  Links are followed as far as open_file follows
+ * them; unless symlinks=follow not to a file system that is mounted in the
+ * directory.
  */
 static bool
-is_name_servable (int dirfd, const char *name)
+is_listed (int dirfd, const struct dirent *d)
 {
-  const int fd = resolve (dirfd, name, RESOLVE_NO_XDEV);
   bool servable;
+  int fd;
 
+  if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
+    return d->d_type == DT_REG || d->d_type == DT_BLK;
+  fd = resolve (dirfd, d->d_name, RESOLVE_NO_XDEV);
   if (fd == -1)
     return false;
   servable = is_servable (type_of (fd));
   close (fd);
   return servable;
-}
-
-/* Whether the name is listed.  Only links, and names whose type is not known,
- * are examined: a directory may be a mount whose server does not answer.
- */
-static bool
-is_listed (int dirfd, const struct dirent *d)
-{
-  if (d->d_type == DT_REG || d->d_type == DT_BLK)
-    return true;
-  return (d->d_type == DT_LNK || d->d_type == DT_UNKNOWN) &&
-         is_name_servable (dirfd, d->d_name);
 }
 
 static int

@@ -162,31 +162,26 @@ connection_is_hole (struct connection *c, uint64_t offset, uint64_t count)
  * between.  A page that becomes dirty after the first query belongs to a write
  * that had not completed when the request began.
  *
- * Each pass covers only what looks like a hole: its pages may be many to look
- * at, and the query may have many holes.
+ * Only what looks like a hole is looked at: its pages may be many, and the
+ * query may have many holes.
  */
 static int64_t
 find_data (const struct query *q, int64_t offset, int64_t *until)
 {
-  int64_t end = seek (q->c, offset, SEEK_DATA);
+  int64_t end = seek (q->c, offset, SEEK_DATA), data;
+  bool stored;
 
   if (end <= offset) /* also -1 */
     return end;
   end = MIN (end, (int64_t) q->limit);
   if (!looks_at_pages (q->c->disk))
     return end;
-  for (;;) {
-    const bool stored = is_stored (q->c->disk, offset, end - offset);
-    const int64_t data = seek (q->c, offset, SEEK_DATA);
-
-    if (stored || data <= offset)
-      return MIN (data, end);
-    if (data >= end) {
-      *until = end;
-      return offset;
-    }
-    end = data;
-  }
+  stored = is_stored (q->c->disk, offset, end - offset);
+  data = MIN (seek (q->c, offset, SEEK_DATA), end);
+  if (stored || data <= offset)
+    return data;
+  *until = data;
+  return offset;
 }
 
 /* Return true if what btrfs takes for a hole may be a page whose writeback has

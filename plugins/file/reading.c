@@ -43,7 +43,7 @@ is_final (const struct disk *d, int err, uint32_t count, uint64_t offset)
   const uint64_t start = offset / d->pages.unit * d->pages.unit;
 
   return !pagecache_is_refusal (err) && err != ENOMEM &&
-         !errors_changed (&d->errors) && atomic_load (&d->direct_works) &&
+         !errors_changed (&d->errors) && d->direct_works &&
          pagecache_count (&d->pages, d->fd, start, offset + count - start) == 0;
 }
 
@@ -78,9 +78,8 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
         count, offset);
     done += r;
   }
-  if (direct &&
-      !atomic_load_explicit (&c->disk->direct_works, memory_order_relaxed))
-    atomic_store (&c->disk->direct_works, true);
+  if (direct && !c->disk->direct_works)
+    c->disk->direct_works = true;
   return 0;
 }
 
@@ -119,7 +118,7 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   int err;
 
   evictor_read_begins (ev, start, end - start);
-  may_leak = direct && atomic_load (&d->direct_leaks) < 2 &&
+  may_leak = direct && d->direct_leaks < 2 &&
              pagecache_count (&d->pages, d->fd, start, end - start) == 0;
   err = read_all (c, buf, count, offset, direct);
   if (may_leak && pagecache_count (&d->pages, d->fd, start, end - start) > 0)
@@ -173,12 +172,10 @@ static void
 continue_stream (struct connection *c, struct stream *s, uint32_t region,
                  uint32_t second)
 {
-  if (atomic_load_explicit (&s->region, memory_order_relaxed) < region)
-    atomic_store_explicit (&s->region, region, memory_order_relaxed);
-  if (atomic_load_explicit (&s->second, memory_order_relaxed) == second ||
-      atomic_exchange (&s->second, second) == second)
-    return;
-  if (atomic_fetch_add (&c->nr_continued, 1) > 0)
+  if (s->region < region)
+    s->region = region;
+  if (s->second != second && atomic_exchange (&s->second, second) != second &&
+      c->nr_continued++ > 0)
     evictor_count_reader (c->disk->evictor, second, true);
 }
 
@@ -194,16 +191,14 @@ belongs_to_stream (struct connection *c, uint64_t offset, uint32_t count)
 
   for (i = 0; i < MAX_STREAMS; i++) {
     struct stream *s = &c->streams[i];
-    const uint32_t region = atomic_load_explicit (&s->region,
-                                                  memory_order_relaxed);
+    const uint32_t region = s->region;
 
     if (region > 0 && first + 1 >= region && first <= region + 1) {
-      continue_stream (c, s, last, atomic_load (&c->read_at));
+      continue_stream (c, s, last, c->read_at);
       return true;
     }
   }
-  i = atomic_fetch_add (&c->next_stream, 1) % MAX_STREAMS;
-  atomic_store (&c->streams[i].region, last);
+  c->streams[c->next_stream++ % MAX_STREAMS].region = last;
   return false;
 }
 
@@ -256,9 +251,8 @@ connection_read (void *handle, void *buf, uint32_t count, uint64_t offset,
   if (ev) {
     const uint64_t now = nanoseconds_now () / 1000000000;
 
-    if (atomic_load_explicit (&c->read_at, memory_order_relaxed) != now &&
-        atomic_exchange (&c->read_at, now) != now) {
-      atomic_store (&c->nr_continued, 0);
+    if (c->read_at != now && atomic_exchange (&c->read_at, now) != now) {
+      c->nr_continued = 0;
       evictor_count_reader (ev, now, false);
     }
     evictor_reading (ev, all);

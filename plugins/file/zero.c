@@ -318,14 +318,9 @@ connection_zero (void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 
   /* For nbdkit this errno is the request to write zeroes itself, which before
    * 1.44.1 writes the first 64 MiB only, and acknowledges the rest.  A write or
-   * its writeback may fail with it.  A fast zero that is refused is no failure.
+   * its writeback may fail with it.
    */
-  if (err == EOPNOTSUPP && (flags & NBDKIT_FLAG_FAST_ZERO)) {
-    connection_finish (handle, STATS_ZERO, count, 0);
-    errno = err;
-    return -1;
-  }
-  if (err == EOPNOTSUPP)
+  if (err == EOPNOTSUPP && !(flags & NBDKIT_FLAG_FAST_ZERO))
     err = EIO;
   return connection_finish (handle, STATS_ZERO, count, err);
 }
