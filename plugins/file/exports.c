@@ -122,37 +122,27 @@ open_directory (int flags)
 
 /* ---- checking ---- */
 
-/* Check that the kernel can restrict symbolic links as symlinks= says:
- * openat2(2) came with Linux 5.6, and sandboxes may refuse it.
- */
-static int
-check_symlinks (void)
-{
-  int fd;
-
-  if (options.symlinks == SYMLINKS_FOLLOW)
-    return 0;
-  fd = call_openat2 (AT_FDCWD, ".", RESOLVE_BENEATH);
-  if (fd >= 0) {
-    close (fd);
-    return 0;
-  }
-  nbdkit_error ("symlinks=%s: needs openat2 (Linux 5.6), and the kernel has "
-                "none, or a sandbox forbids it: %m",
-                options.symlinks == SYMLINKS_BENEATH ? "beneath" : "refuse");
-  return -1;
-}
-
-/* fstatat(2) opens nothing, so a FIFO cannot block it.  It ignores the
- * descriptor if the path is absolute.
+/* openat2(2) came with Linux 5.6, and sandboxes may refuse it.  fstatat(2)
+ * opens nothing, so a FIFO cannot block it.  It ignores the descriptor if the
+ * path is absolute.
  */
 int
 exports_check (const char *key, const char *value)
 {
   struct stat st;
 
-  if (check_symlinks () == -1)
-    return -1;
+  if (options.symlinks != SYMLINKS_FOLLOW) {
+    const int fd = call_openat2 (AT_FDCWD, ".", RESOLVE_BENEATH);
+
+    if (fd == -1) {
+      nbdkit_error (
+        "symlinks=%s: needs openat2 (Linux 5.6), and the kernel has "
+        "none, or a sandbox forbids it: %m",
+        options.symlinks == SYMLINKS_BENEATH ? "beneath" : "refuse");
+      return -1;
+    }
+    close (fd);
+  }
   if (fstatat (options.fd, options.path ? options.path : "", &st,
                AT_EMPTY_PATH) == -1) {
     nbdkit_error ("%s=%s: %m", key, value);

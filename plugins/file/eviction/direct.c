@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -161,22 +162,18 @@ read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)
   const uint64_t mask = d->offset_align - 1;
   const uint64_t start = offset & ~mask;
   const size_t before = offset - start;
-  size_t length = before + count;
-  char *bounce;
+  const size_t length = MIN ((before + count + mask) & ~mask, BUFFER_SIZE);
+  char *bounce = take_buffer (length);
   ssize_t r;
   int err;
 
-  length = length > BUFFER_SIZE ? BUFFER_SIZE : (length + mask) & ~mask;
-  bounce = take_buffer (length);
   if (bounce == NULL)
     return -1;
   r = pread (d->fd, bounce, length, start);
-  if (r > 0)
-    r = (size_t) r > before ? r - (ssize_t) before : 0;
-  if (r > (ssize_t) count)
-    r = count;
-  if (r > 0)
+  if (r > 0) {
+    r = (size_t) r > before ? MIN (r - before, count) : 0;
     memcpy (buf, bounce + before, r);
+  }
   err = errno;
   give_buffer (bounce);
   errno = err;
