@@ -67,8 +67,11 @@ cannot_drop (const struct disk *d, int err)
 static void
 report_calls (const struct disk *d, struct counters *counters)
 {
-  const char *waits = pagecache_waits_by (&d->pages);
-  const char *counts = pagecache_counts_by (&d->pages);
+  static const char *const counting[] = { [COUNTS_BY_NOTHING] = "nothing",
+                                          [COUNTS_BY_CACHESTAT] = "cachestat",
+                                          [COUNTS_BY_MINCORE] = "mincore" };
+  const char *counts = counting[d->pages.counts];
+  const char *waits = d->pages.by_range ? "sync_file_range" : "fdatasync";
   const char *reads = options.cache == CACHE_PRESERVE ? "O_DIRECT"
                       : d->direct_is_exact
                         ? "page cache (random reads: O_DIRECT)"
@@ -78,11 +81,27 @@ report_calls (const struct disk *d, struct counters *counters)
   counters_set_call (counters, STATS_COUNTS_BY, counts);
   counters_set_call (counters, STATS_READS_BY, reads);
   nbdkit_debug ("%s: waits by %s, counts by %s, reads by %s", d->name, waits,
-                counts ? counts : "nothing", reads);
+                counts, reads);
+}
+
+/* Open a description for the disk itself.  On network and FUSE file systems it
+ * has the rights of the client, because with fewer, fsync(2) fails on some, and
+ * with more, the file may be busy for other processes.  Elsewhere it only
+ * reads, so that the close of a writer is the client's.  Returns -1 with
+ * nbdkit_error called.
+ */
+static int
+open_description (const struct disk *d, const struct exported *e)
+{
+  const bool writes = e->writable && pagecache_syncs_handles (d->id.magic);
+  const int fd = exports_reopen (e->fd, writes ? O_RDWR : O_RDONLY, e->name);
+
+  if (fd == -1)
+    nbdkit_error ("%s: no file descriptor for the disk: %m", e->name);
+  return fd;
 }
 
 static bool release (void *disk);
-static int open_description (const struct disk *d, const struct exported *e);
 
 /* Returns 0 or -1, with d->evictor NULL where nothing is evicted. */
 static int
@@ -159,23 +178,6 @@ disk_new (const char *name, const struct identity *id)
   d->fd = d->evictor_fd = -1;
   pthread_mutex_init (&d->opening, NULL);
   return d;
-}
-
-/* Open a description for the disk itself.  On network and FUSE file systems it
- * has the rights of the client, because with fewer, fsync(2) fails on some, and
- * with more, the file may be busy for other processes.  Elsewhere it only
- * reads, so that the close of a writer is the client's.  Returns -1 with
- * nbdkit_error called.
- */
-static int
-open_description (const struct disk *d, const struct exported *e)
-{
-  const bool writes = e->writable && pagecache_syncs_handles (d->id.magic);
-  const int fd = exports_reopen (e->fd, writes ? O_RDWR : O_RDONLY, e->name);
-
-  if (fd == -1)
-    nbdkit_error ("%s: no file descriptor for the disk: %m", e->name);
-  return fd;
 }
 
 /* Open the disk for its first client, or after the first has failed. */

@@ -109,11 +109,11 @@ static bool
 may_use (const struct disk *d, size_t i, const struct request *rq)
 {
   const struct method *m = &methods[i];
-  const bool is_block = d->id.is_block;
 
   return (m->purposes & rq->purpose) &&
-         !(is_block ? m->then_allocate || (rq->fast && m->device_may_write)
-                    : m->ioctl) &&
+         !(d->id.is_block
+             ? m->then_allocate || (rq->fast && m->device_may_write)
+             : m->ioctl) &&
          !(atomic_load (&d->unsupported_methods) & (1u << i));
 }
 

@@ -228,22 +228,6 @@ pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
                         magic != NFS_SUPER_MAGIC;
 }
 
-const char *
-pagecache_waits_by (const struct pagecache *pc)
-{
-  return pc->by_range ? "sync_file_range" : "fdatasync";
-}
-
-const char *
-pagecache_counts_by (const struct pagecache *pc)
-{
-  static const char *const names[] = {
-    [COUNTS_BY_CACHESTAT] = "cachestat", [COUNTS_BY_MINCORE] = "mincore"
-  };
-
-  return names[pc->counts];
-}
-
 /* ---- looking ---- */
 
 /* The longest range that mincore counts, in bytes: it takes 0.1 s. */

@@ -67,12 +67,6 @@ bool pagecache_has_range (int fd);
  */
 bool pagecache_syncs_handles (uint32_t magic);
 
-/* Return the names of the calls that are in use: constant strings, or NULL if
- * no call can count.
- */
-const char *pagecache_waits_by (const struct pagecache *pc);
-const char *pagecache_counts_by (const struct pagecache *pc);
-
 /* ---- writeback and dropping ---- */
 
 /* Whether an errno value means that a file system has no such call, or refuses
