@@ -144,11 +144,10 @@ device_property (int fd, unsigned long request, const char *name)
 uint64_t
 disk_read_ahead (const struct disk *d)
 {
-  const dev_t dev = d->id.dev;
-  long kb = sysfs_number ("class/bdi", dev, "", "read_ahead_kb");
+  long kb = sysfs_number ("class/bdi", d->id.dev, "", "read_ahead_kb");
 
   if (kb == -1) /* a partition: its parent has it */
-    kb = sysfs_number ("dev/block", dev, "../queue/", "read_ahead_kb");
+    kb = sysfs_number ("dev/block", d->id.dev, "../queue/", "read_ahead_kb");
   if (kb == -1)
     kb = 4096;
   if (options.fadvise == POSIX_FADV_SEQUENTIAL)
@@ -193,11 +192,10 @@ shows_writeback (const struct disk *d)
   unsigned major, minor;
   struct utsname kernel;
 
-  if (d->id.magic != FUSE_SUPER_MAGIC)
-    return true;
-  return d->pages.clean_is_stored && uname (&kernel) == 0 &&
-         sscanf (kernel.release, "%u.%u", &major, &minor) == 2 &&
-         (major > 6 || (major == 6 && minor >= 16));
+  return d->id.magic != FUSE_SUPER_MAGIC ||
+         (d->pages.clean_is_stored && uname (&kernel) == 0 &&
+          sscanf (kernel.release, "%u.%u", &major, &minor) == 2 &&
+          (major > 6 || (major == 6 && minor >= 16)));
 }
 
 /* FUSE (virtiofs, too) passes SEEK_DATA to its server, which does not have the

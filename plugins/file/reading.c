@@ -165,38 +165,30 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
  */
 #define MOST_DIRECT (64 * 1024)
 
-/* A read in "second" continues a stream.  The evictor keeps more cells for a
- * connection that has several in the same second.
- */
-static void
-continue_stream (struct connection *c, struct stream *s, uint32_t region,
-                 uint32_t second)
-{
-  if (s->region < region)
-    s->region = region;
-  if (s->second != second && atomic_exchange (&s->second, second) != second &&
-      c->nr_continued++ > 0)
-    evictor_count_reader (c->disk->evictor, second, true);
-}
-
 /* Whether this connection has just read nearby.  All streams are compared, so
- * that no two displace each other, wherever they are.
+ * that no two displace each other, wherever they are.  The evictor keeps more
+ * cells for a connection that continues several streams in the same second.
  */
 static bool
 belongs_to_stream (struct connection *c, uint64_t offset, uint32_t count)
 {
   const uint32_t first = offset / STREAM_REGION + 1; /* 0 = none */
   const uint32_t last = (offset + count - 1) / STREAM_REGION + 1;
+  const uint32_t second = c->read_at;
   unsigned i;
 
   for (i = 0; i < MAX_STREAMS; i++) {
     struct stream *s = &c->streams[i];
     const uint32_t region = s->region;
 
-    if (region > 0 && first + 1 >= region && first <= region + 1) {
-      continue_stream (c, s, last, c->read_at);
-      return true;
-    }
+    if (region == 0 || first + 1 < region || first > region + 1)
+      continue;
+    if (region < last)
+      s->region = last;
+    if (s->second != second && atomic_exchange (&s->second, second) != second &&
+        c->nr_continued++ > 0)
+      evictor_count_reader (c->disk->evictor, second, true);
+    return true;
   }
   c->streams[c->next_stream++ % MAX_STREAMS].region = last;
   return false;

@@ -11,6 +11,7 @@
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/vfs.h>
 
 #include "kernel.h"
@@ -124,9 +125,7 @@ count_by_mincore (int fd, uint64_t offset, uint64_t length)
   uint64_t i, n, pages = 0;
 
   for (; offset < end; offset += n * page) {
-    n = (end - offset) / page;
-    if (n > MINCORE_PAGES)
-      n = MINCORE_PAGES;
+    n = MIN ((end - offset) / page, MINCORE_PAGES);
     if (!kernel_find (fd, offset, n * page, resident))
       return -1;
     for (i = 0; i < n; i++)
@@ -185,22 +184,6 @@ has_mincore (int fd)
          !(resident[0] & 1);
 }
 
-/* Return the bytes that are cached together: a page, or a larger block of XFS
- * or ext4.  Other file systems have other numbers in f_bsize.
- */
-static uint32_t
-unit_of (int fd, uint32_t magic)
-{
-  const uint32_t page = kernel_page_size ();
-  uint32_t block = 0;
-  struct statfs fs;
-
-  if ((magic == XFS_SUPER_MAGIC || magic == EXT4_SUPER_MAGIC) &&
-      fstatfs (fd, &fs) == 0)
-    block = fs.f_bsize;
-  return block > page ? block : page;
-}
-
 int
 pagecache_probe_drop (int fd)
 {
@@ -213,9 +196,14 @@ void
 pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 {
   struct kernel_counts counts;
+  struct statfs fs;
   bool has_range;
 
-  pc->unit = unit_of (fd, magic);
+  pc->unit = kernel_page_size ();
+  /* Other file systems have other numbers in f_bsize. */
+  if ((magic == XFS_SUPER_MAGIC || magic == EXT4_SUPER_MAGIC) &&
+      fstatfs (fd, &fs) == 0 && (uint32_t) fs.f_bsize > pc->unit)
+    pc->unit = fs.f_bsize;
   has_range = pagecache_has_range (fd);
   pc->by_range = waits_by_range (magic) && has_range;
   if (magic != OVERLAYFS_SUPER_MAGIC && kernel_count (fd, 0, 1, &counts))
