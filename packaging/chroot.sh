@@ -40,9 +40,10 @@ in_namespaces ()
   trap end_namespaces EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
-  # In a process group of its own, to which one signal can be sent.
-  setsid unshare --mount --pid --fork --kill-child --mount-proc "$@" \
-    </dev/null &
+  # In a process group of its own, to which one signal can be sent.  With
+  # sched_autogroup a session has its own priority, which is not inherited.
+  setsid bash -c 'nice 2>/dev/null >/proc/self/autogroup; exec "$@"' bash \
+    unshare --mount --pid --fork --kill-child --mount-proc "$@" </dev/null &
   inside=$!
   wait "$inside" || status=$?
   inside=
