@@ -68,11 +68,17 @@ logged ()
 # build FOLDER CONFIGURE-OPTION...: build in this folder.  A folder that was
 # configured with the same options is not configured again.
 build ()
-(
+{
   [ ! -e "$top/config.status" ] ||
     die "the source folder is configured itself; run 'make distclean' there"
+  (cd "$top" && autoreconf -i)
+  build_configured "$@"
+}
+
+# build_configured FOLDER CONFIGURE-OPTION...: the same, after autoreconf.
+build_configured ()
+(
   cd "$top"
-  autoreconf -i
   mkdir -p "$1"
   cd "$1"
   shift
