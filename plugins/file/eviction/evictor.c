@@ -210,11 +210,8 @@ evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length)
 void
 evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  uint64_t most;
+  const uint64_t most = throttle_share (&ev->throttle) / 2;
 
-  lock_take (&ev->lock);
-  most = throttle_share (&ev->throttle) / 2;
-  evictor_unlock (ev);
   if (length > most)
     length = most;
   kernel_read_ahead (ev->config.fd, offset, length);

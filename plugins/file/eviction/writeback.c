@@ -228,33 +228,24 @@ free_window_locked (struct evictor *ev, struct window *w)
   cond_broadcast (&ev->changed); /* cells are free */
 }
 
-/* Wait for the next piece of the oldest window, or where ranges cannot be
- * waited for, for all of it.
- */
-static void
-wait_unlocks (struct evictor *ev, unsigned nr)
-{
-  const uint64_t begin = nanoseconds_now ();
-
-  if (ev->config.pages->by_range)
-    wait_for_piece_unlocks (ev, nr);
-  else
-    sync_windows_unlocks (ev);
-  counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
-}
-
 bool
 writeback_finish_unlocks (struct evictor *ev)
 {
   const unsigned nr = window_nr (&ev->map, ev->map.head);
   struct window *w = &ev->map.window[nr];
+  const uint64_t begin = nanoseconds_now ();
 
   lock_assert (&ev->lock);
   if (ev->map.head == ev->map.fill || w->pins > 0 ||
       evictor_has_stopped_locked (ev))
     return false;
-  if (w->waited.cell < w->nr_cells)
-    wait_unlocks (ev, nr);
+  if (w->waited.cell < w->nr_cells) {
+    if (ev->config.pages->by_range)
+      wait_for_piece_unlocks (ev, nr);
+    else
+      sync_windows_unlocks (ev);
+    counters_add_time (ev->config.counters, STATS_WRITEBACK_WAITS, begin);
+  }
   if (evictor_has_stopped_locked (ev))
     return true;
   drop_written_unlocks (ev, nr);
