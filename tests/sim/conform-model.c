@@ -59,6 +59,12 @@ promise_resident (const struct file *f)
 {
 }
 
+bool
+promise_waits (const struct file *f, const void *on)
+{
+  return false;
+}
+
 void
 promise_call (void)
 {

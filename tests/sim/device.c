@@ -17,6 +17,14 @@ is_faulty (void)
   return !calm && now >= P.fault_from * MS && now < P.fault_to * MS;
 }
 
+uint64_t
+answers_at (const struct file *f, uint64_t at)
+{
+  const bool hangs = f == file && at >= P.hang_from * MS && at < P.hang_to * MS;
+
+  return hangs ? P.hang_to * MS : at;
+}
+
 /* The next request of the queue: the first, or of a disk that seeks the one
  * that is next on it.
  */
@@ -50,8 +58,10 @@ begin_at (struct device *d, const struct request *r)
 }
 
 static void
-dispatch (struct device *d)
+dispatch (struct file *f)
 {
+  struct device *const d = &f->device;
+
   while (d->nr_in_flight < P.queue && d->nr_queued > 0) {
     const unsigned i = next_queued (d);
     struct request r = d->queued[i];
@@ -63,6 +73,7 @@ dispatch (struct device *d)
     r.ends = d->free_at + P.latency;
     if (!performance)
       r.ends += one_in (20) ? random_below (20 * MS) : random_below (500 * US);
+    r.ends = answers_at (f, r.ends);
     d->in_flight[d->nr_in_flight++] = r;
   }
   if (d->nr_queued < MOST_QUEUED)
@@ -70,10 +81,10 @@ dispatch (struct device *d)
 }
 
 static void
-add (struct device *d, const struct request *r)
+add (struct file *f, const struct request *r)
 {
-  d->queued[d->nr_queued++] = *r;
-  dispatch (d);
+  f->device.queued[f->device.nr_queued++] = *r;
+  dispatch (f);
 }
 
 void
@@ -81,7 +92,7 @@ device_write (struct file *f, uint32_t first, uint32_t nr)
 {
   while (f->device.nr_queued >= MOST_QUEUED)
     wait_event (&f->device.room, NEVER, "the queue of a disk");
-  add (&f->device, &(struct request){ first, nr, NULL, 0 });
+  add (f, &(struct request){ first, nr, NULL, 0 });
 }
 
 void
@@ -89,9 +100,18 @@ device_read (struct file *f, uint32_t first, uint32_t nr)
 {
   bool done = false; /* on this coroutine's stack: also its event */
 
-  add (&f->device, &(struct request){ first, nr, &done, 0 });
+  add (f, &(struct request){ first, nr, &done, 0 });
   while (!done)
     wait_event (&done, NEVER, "a read of a disk");
+}
+
+bool
+device_read_ahead (struct file *f, uint32_t first, uint32_t nr)
+{
+  if (f->device.nr_queued >= MOST_QUEUED)
+    return false;
+  add (f, &(struct request){ first, nr, f, 0 });
+  return true;
 }
 
 static void
@@ -99,6 +119,10 @@ complete (struct file *f, const struct request *r)
 {
   bool failed;
 
+  if (r->reads == f) {
+    readahead_ends (f, r->first, r->nr);
+    return;
+  }
   if (r->reads) {
     *(bool *) r->reads = true;
     wake_event (r->reads);
@@ -131,7 +155,7 @@ devices_run (void)
       d->in_flight[k] = d->in_flight[--d->nr_in_flight];
       d->in_flight[d->nr_in_flight] = r;
     }
-    dispatch (d);
+    dispatch (f);
   }
 }
 
@@ -161,6 +185,7 @@ device_flush (struct file *f)
   uint32_t p;
 
   sleep_for (performance ? P.latency : random_below (400 * US));
+  sleep_for (answers_at (f, now) - now);
   if (is_faulty () && one_in (P.flush_error_one_in)) {
     trace ("disk %u: a flush fails, and loses the cache", f->nr);
     f->lost_data = true;

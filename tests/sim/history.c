@@ -16,7 +16,6 @@
 #include "eviction/kernel.h"
 
 struct parameters P;
-bool only_writes;
 uint64_t longest;
 
 #define ONE_OF(...)                                                            \
@@ -81,7 +80,8 @@ make_parameters (struct parameters *p, uint64_t seed)
 
   p->fs = one_in (2) ? EXT4 : random_below (FILE_SYSTEMS);
   p->files = one_in (8) ? 1 + random_below (MOST_FILES) : 1;
-  p->pages = ONE_OF (128, 512, 1024, 4096);
+  p->few_cells = one_in (12);
+  p->pages = p->few_cells ? 8192 : ONE_OF (128, 512, 1024, 4096);
   p->folios = one_in (2);
   p->tail = one_in (4);
   p->small_blocks = one_in (4);
@@ -90,17 +90,23 @@ make_parameters (struct parameters *p, uint64_t seed)
   p->no_counts = one_in (10) ? 1 + random_below (2) : 0;
   p->no_ranges = one_in (20);
 
-  p->windows = ONE_OF (2, 3, 4, 8, 16);
+  p->windows = p->few_cells ? 2 : ONE_OF (2, 3, 4, 8, 16);
   p->window_size = ONE_OF (64, 64, 128, 256, 2048) << 10;
   p->limit = ONE_OF (0, 65536, 1024, 256) << 10;
-  p->preserve = one_in (5) && p->no_counts < 2;
+  p->preserve = one_in (5) && p->no_counts < 2 ? 1 + one_in (4) : 0;
+  p->compressed = p->fs == EXT4 && !p->preserve && one_in (4);
   p->connections = one_in (10) ? 1 + random_below (16) : 1 + random_below (4);
   p->read_ahead = ONE_OF (128, 128, 0, 1024) << 10;
 
   p->rate = ONE_OF (20, 200, 2000) * 1000000;
   p->latency = ONE_OF (50, 500, 3000) * US;
   p->queue = ONE_OF (1, 4, 32);
-  if (!one_in (3))
+  if (one_in (30)) {
+    p->hang_from = 10000 + random_below (300);
+    p->hang_to = p->hang_from + 200000;
+  }
+  /* The stopped ring has its cells, and the real pool has more. */
+  if (!one_in (3) && !p->few_cells)
     make_faults (p);
   make_others (p);
   p->end = random_below (5);
@@ -257,11 +263,17 @@ static void *
 worker (void *arg)
 {
   const unsigned nr = (uintptr_t) arg;
-  unsigned i;
+  unsigned i, round;
 
-  for (i = 0; i < running->nr; i++)
-    if (running->op[i].worker == nr)
-      carry_out (&running->op[i]);
+  for (round = 0; round <= P.rounds; round++)
+    for (i = 0; i < running->nr; i++) {
+      struct op o = running->op[i];
+
+      if (round > 0)
+        o.offset = random_below (2 * P.pages - P.tail - o.length);
+      if (o.worker == nr)
+        carry_out (&o);
+    }
   return NULL;
 }
 
@@ -296,6 +308,15 @@ act_write (struct file *f, int fd, uint32_t p, uint32_t end)
 }
 
 static void
+map_all (struct file *f, bool mapped)
+{
+  uint32_t p;
+
+  for (p = 0; p < P.pages; p++)
+    bit_set (&f->mapped, p, mapped);
+}
+
+static void
 act_map (struct file *f, int fd, uint32_t p, uint32_t end)
 {
   uint32_t q, mapped[64], nr = 0;
@@ -308,6 +329,38 @@ act_map (struct file *f, int fd, uint32_t p, uint32_t end)
   sleep_for (random_below (100 * MS));
   while (nr > 0)
     bit_set (&f->mapped, mapped[--nr], false);
+}
+
+static void
+sleep_until (uint64_t at)
+{
+  while (now < at && !others_stop)
+    sleep_for (SECOND);
+}
+
+/* It reads a part of the file, and maps what is resident for a long time.
+ * "What another process holds costs little": sweeps become rare.
+ */
+static void
+act_hold (struct file *f, int fd, uint32_t p, uint32_t end)
+{
+  const struct counters *c = &f->disk->counters;
+  const uint64_t before = c->nr[STATS_SWEEPS], time = P.holder * MS;
+  uint32_t versions[2];
+
+  for (p = 0; p < P.pages; p++) {
+    if (p < P.pages / 32)
+      file_pread (fd, p * PAGE, PAGE, versions);
+    bit_set (&f->mapped, p, bit (&f->resident, p));
+  }
+  f->held_until = now + time;
+  sleep_until (f->held_until);
+  map_all (f, false);
+  f->held_until = now;
+  if (c->nr[STATS_SWEEPS] > before + 10 + time / (60 * SECOND))
+    fault ("%u sweeps while another process holds pages",
+           (unsigned) (c->nr[STATS_SWEEPS] - before));
+  sleep_until (now + time);
 }
 
 static void
@@ -383,6 +436,8 @@ bring_pages_in (struct file *f)
     p = random_below (P.pages - 64);
     file_pread (fd, p * PAGE, (1 + random_below (64)) * PAGE, versions);
   }
+  for (p = 0; P.preserve == 2 && p < 512 && p < P.pages; p += 2)
+    file_pread (fd, p * PAGE, PAGE, versions);
   for (q = 0; (q = bits_next (&f->resident, q, P.pages)) < P.pages; q++)
     bit_set (&f->kept, q, true), bit_set (&f->spared, q, true);
   kernel_close (fd);
@@ -446,15 +501,6 @@ flush_all (void)
       connection_flush (&connection[i]);
 }
 
-static void
-map_all (struct file *f, bool mapped)
-{
-  uint32_t p;
-
-  for (p = 0; p < P.pages; p++)
-    bit_set (&f->mapped, p, mapped);
-}
-
 /* Another process holds all pages for 7 to 9 s.  A request or a flush comes in
  * the meantime, after which the pages are free, and after that they are gone as
  * soon as if nobody had held them, unless nothing is swept then.  Returns the
@@ -515,6 +561,8 @@ end_history (void)
 
   for (returner_waits = true; returner_visits;)
     sleep_for (MS);
+  if (now < P.hang_to * MS)
+    sleep_for (P.hang_to * MS - now);
   if (P.end == 0) {
     flush_all ();
     sleep_for (200 * MS);
@@ -554,6 +602,7 @@ controller (void *arg)
     { "flusher", P.flusher, act_flush }, { "reader", P.reader, act_read },
     { "writer", P.writer, act_write },   { "mapper", P.mapper, act_map },
     { "syncer", P.syncer, act_sync },    { "reclaim", P.reclaim, act_reclaim },
+    { "holder", P.holder, act_hold },
   };
   int workers[256], others[8];
   unsigned nr_workers = 0, nr_others = 0, i;
@@ -594,13 +643,10 @@ history_run (const struct history *h)
   int c;
 
   P = h->p;
-  only_writes = true;
   longest = 0;
-  for (i = 0; i < h->nr; i++) {
-    only_writes &= h->op[i].kind != OP_read && h->op[i].kind != OP_prefetch;
+  for (i = 0; i < h->nr; i++)
     if (longest < h->op[i].length * HALF + PAGE)
       longest = h->op[i].length * HALF + PAGE;
-  }
   running = h;
   random_seed (P.schedule);
   scheduler_reset ();

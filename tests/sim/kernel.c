@@ -185,9 +185,10 @@ files_reset (void)
   for (i = 0; i < MOST_FILES; i++) {
     struct file *f = &file[i];
     struct bits *const bits[] = { &f->resident, &f->dirty,  &f->writeback,
-                                  &f->failed,   &f->mapped, &f->volatile_,
-                                  &f->changed,  &f->others, &f->kept,
-                                  &f->spared,   &f->old,    &f->taken };
+                                  &f->failed,   &f->coming, &f->mapped,
+                                  &f->changed,  &f->others, &f->volatile_,
+                                  &f->kept,     &f->spared, &f->old,
+                                  &f->taken };
     unsigned k;
 
     for (k = 0; k < sizeof bits / sizeof bits[0]; k++)
@@ -204,9 +205,11 @@ files_reset (void)
     memset (&f->device, 0, sizeof f->device);
     f->disk = NULL;
     f->life = 0;
-    f->changing = 0;
+    f->requested = f->held_until = 0;
+    f->prefetched = false;
+    memset (f->read_at, 0, sizeof f->read_at);
     f->lost = 0;
-    f->lost_data = false;
+    f->lost_data = f->unclear = false;
   }
 }
 
@@ -313,6 +316,7 @@ make_absent (struct file *f, uint32_t p, uint32_t end)
       f->nr_resident--;
     bit_set (&f->resident, p, false);
     bit_set (&f->failed, p, false);
+    bit_set (&f->coming, p, false);
     bit_set (&f->others, p, false);
     bit_set (&f->kept, p, false);
     bit_set (&f->old, p, false);
@@ -357,6 +361,51 @@ read_in (struct file *f, uint32_t p, uint32_t end)
         make_resident (f, i, P.preserve ? 1 : p + nr - i);
     p += nr;
   }
+}
+
+/* page_cache_ra_unbounded: readahead locks the pages that it brings in until
+ * they are read, and nobody waits for them.
+ */
+static void
+read_ahead (struct file *f, uint32_t p, uint32_t end)
+{
+  uint32_t nr, i;
+
+  for (; p < end; p += nr) {
+    for (nr = 0; p + nr < end && !bit (&f->resident, p + nr);)
+      nr++;
+    if (nr > 0 && !device_read_ahead (f, p, nr))
+      return;
+    for (i = p; i < p + nr; i++) {
+      bit_set (&f->coming, i, true);
+      if (!bit (&f->resident, i))
+        make_resident (f, i, p + nr - i);
+    }
+    nr += nr == 0;
+  }
+}
+
+static char readahead_event;
+
+void
+readahead_ends (struct file *f, uint32_t first, uint32_t nr)
+{
+  uint32_t p;
+
+  for (p = first; p < first + nr; p++) {
+    if (bit (&f->coming, p))
+      memcpy (f->page[p].memory, f->page[p].disk, sizeof f->page[p].disk);
+    bit_set (&f->coming, p, false);
+  }
+  wake_event (&readahead_event);
+}
+
+/* folio_lock, of readahead */
+static void
+wait_for_readahead (const struct file *f, uint32_t p, uint32_t end)
+{
+  while ((p = bits_next (&f->coming, p, end)) < end)
+    wait_event (&readahead_event, NEVER, "readahead");
 }
 
 /* ---- writeback: mm/page-writeback.c ---- */
@@ -561,8 +610,11 @@ start_writeback (struct file *f, uint32_t p, uint32_t end, bool all,
   if (is_faulty () && one_in (P.start_again_one_in)) {
     const int err = one_in (3) ? EIO : one_in (2) ? ENOMEM : EAGAIN;
 
-    /* Nothing is lost, and only a caller that did not wait can see that. */
-    f->lost_data |= all || err == EIO;
+    /* Nothing is lost.  A caller that waits, too, sees that if it can count
+     * pages, and finds them dirty.
+     */
+    f->unclear |= all;
+    f->lost_data |= err == EIO || (all && (P.fs > BLOCK_DEVICE || P.no_counts));
     return err;
   }
   while ((p = bits_next (&f->dirty, p, end)) < end) {
@@ -710,6 +762,7 @@ kernel_sync (int fd)
   sim_yield ();
   late = check_and_advance (fd);
   err = err ? err : late;
+  f->lost_data |= err != 0;
   if (err == 0)
     err = device_flush (f);
   sim_yield ();
@@ -737,7 +790,7 @@ file_write_all (int fd)
 /* ---- kernel.h: the page cache ---- */
 
 /* mapping_evict_folio: a folio goes as a whole, if all of it is in the range
- * (find_lock_entries), clean, not under writeback and not mapped.  On NFS it
+ * (find_lock_entries), clean, not under writeback, locked or mapped.  On NFS it
  * stays until it is committed (nfs_release_folio).
  */
 static bool
@@ -746,6 +799,7 @@ may_evict (const struct file *f, uint32_t a, uint32_t b, uint32_t p,
 {
   return a >= p && b <= end && bits_next (&f->dirty, a, b) == b &&
          bits_next (&f->writeback, a, b) == b &&
+         bits_next (&f->coming, a, b) == b &&
          bits_next (&f->mapped, a, b) == b &&
          !(P.fs == NFS && bits_next (&f->volatile_, a, b) < b);
 }
@@ -809,7 +863,10 @@ kernel_read_ahead (int fd, uint64_t offset, uint64_t length)
   pages_of (offset, length, &p, &end);
   if (end > p + P.read_ahead / PAGE)
     end = p + P.read_ahead / PAGE;
-  read_in (file_of (fd), p, end);
+  if (performance || P.preserve)
+    read_in (file_of (fd), p, end);
+  else
+    read_ahead (file_of (fd), p, end);
   return 0;
 }
 
@@ -850,6 +907,7 @@ kernel_count (int fd, uint64_t offset, uint64_t length,
     return true;
   counts->cached = bits_count (&f->resident, p, end);
   counts->dirty = count_folios (f, &f->dirty, p, end);
+  f->lost_data |= f->unclear && counts->dirty == 0;
   counts->writeback = count_folios (f, &f->writeback, p, end);
   trace ("cachestat (pages [%u,%u)): %u cached, %u dirty, %u writeback", p, end,
          (unsigned) counts->cached, (unsigned) counts->dirty,
@@ -859,7 +917,7 @@ kernel_count (int fd, uint64_t offset, uint64_t length,
 }
 
 /* mincore: can_do_mincore refuses a process that may not write the file, and
- * then all pages count as resident.
+ * then all pages count as resident.  A page that is being read is missing.
  */
 bool
 kernel_find (int fd, uint64_t offset, uint64_t length, unsigned char resident[])
@@ -870,7 +928,8 @@ kernel_find (int fd, uint64_t offset, uint64_t length, unsigned char resident[])
   take_time (1 * US);
   for (i = 0; i < length / PAGE; i++)
     resident[i] = P.no_counts == 2 || (offset / PAGE + i < P.pages &&
-                                       bit (&f->resident, offset / PAGE + i));
+                                       bit (&f->resident, offset / PAGE + i) &&
+                                       !bit (&f->coming, offset / PAGE + i));
   sim_yield ();
   return true;
 }
@@ -956,12 +1015,11 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
     const bool whole = at % PAGE == 0 && page_end % PAGE == 0;
 
     wait_ordered (f, p, p + 1);
-    if (!bit (&f->resident, p)) {
-      if (!whole)
-        device_read (f, p, 1);
-      if (!bit (&f->resident, p))
-        make_resident (f, p, (end - at) / PAGE);
-    }
+    if (!bit (&f->resident, p) && !whole)
+      device_read (f, p, 1);
+    wait_for_readahead (f, p, p + 1);
+    if (!bit (&f->resident, p))
+      make_resident (f, p, (end - at) / PAGE);
     for (halves = 0; P.fs != FUSE && at < page_end; at += HALF) {
       f->page[p].memory[at / HALF % 2] = *version;
       halves |= 1 << at / HALF % 2;
@@ -982,32 +1040,45 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
   return err ? -1 : (int64_t) length;
 }
 
-void
-file_pread (int fd, uint64_t offset, uint64_t length, uint32_t versions[])
+/* filemap_read, with readahead of so many pages, half of it in the same call.
+ */
+static void
+read_pages (struct file *f, uint64_t offset, uint64_t length,
+            uint32_t versions[], uint32_t ahead)
 {
-  struct file *f = file_of (fd);
-  /* With preserve the server asks for none (POSIX_FADV_RANDOM). */
-  const uint64_t most = performance || P.preserve ? 0 : P.read_ahead / PAGE;
-  const uint32_t ahead = random_below (most + 1);
-  uint32_t last = (offset + length + PAGE - 1) / PAGE + ahead;
+  const uint32_t stop = (offset + length + PAGE - 1) / PAGE;
+  uint32_t last = stop + (one_in (2) ? ahead : 0);
   uint64_t at;
 
   for (at = offset; at < offset + length; at += HALF) {
     const uint32_t p = at / PAGE;
 
-    for (; !bit (&f->resident, p); last = p + 1) /* reclaim may have it again */
+    wait_for_readahead (f, p, p + 1);
+    for (; !bit (&f->resident, p); last = p + 1) { /* it may be gone again */
       read_in (f, p, last < P.pages ? last : P.pages);
+      wait_for_readahead (f, p, p + 1);
+    }
     *versions++ = f->page[p].memory[at / HALF % 2];
     if (!performance && one_in (32))
       sim_yield ();
   }
+  read_ahead (f, stop, stop + ahead < P.pages ? stop + ahead : P.pages);
+}
+
+void
+file_pread (int fd, uint64_t offset, uint64_t length, uint32_t versions[])
+{
+  /* With preserve the server asks for none (POSIX_FADV_RANDOM). */
+  const uint64_t most = performance || P.preserve ? 0 : P.read_ahead / PAGE;
+
+  read_pages (file_of (fd), offset, length, versions, random_below (most + 1));
 }
 
 /* iomap_dio_rw: kiocb_write_and_wait, and then from the disk.  btrfs goes on
  * through the page cache where an ordered extent has pages to write
  * (lock_extent_direct), and before Linux 6.0, where btrfs_dio_iomap_begin locks
- * one sector at a time, from the first such page on.  Returns 0 or an errno
- * value.
+ * one sector at a time, from the first such page on; and it reads compressed
+ * data through the page cache.  Returns 0 or an errno value.
  */
 int
 file_pread_direct (int fd, uint64_t offset, uint64_t length,
@@ -1023,6 +1094,10 @@ file_pread_direct (int fd, uint64_t offset, uint64_t length,
     return err;
   while (q < end && f->page[q].ordered == 0)
     q++;
+  if (P.compressed && one_in (2)) {
+    read_pages (f, offset, length, versions, 0);
+    return 0;
+  }
   if (q < end && !P.direct_by_sector)
     q = p;
   if (p < q)
@@ -1047,8 +1122,11 @@ truncate (struct file *f, uint32_t p, uint32_t end, uint32_t version,
 
   /* The kernel does this folio by folio, so none comes back behind it. */
   for (a = p, b = end, to_folios (f, &a, &b);
-       bits_next (&f->writeback, a, b) < b;)
+       bits_next (&f->writeback, a, b) < b || bits_next (&f->coming, a, b) < b;
+       to_folios (f, &a, &b)) {
     wait_for_writeback (f, p, end);
+    wait_for_readahead (f, a, b);
+  }
   for (; (p = bits_next (&f->resident, p, end)) < end; p = b) {
     bool stays = false;
 

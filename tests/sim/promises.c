@@ -28,11 +28,11 @@ static uint32_t nr_writes;
 
 /* By file: */
 static struct {
+  uint64_t left_out; /* time: the engine left out drops */
   unsigned told;     /* the last life of which an error failed a request */
   unsigned closed;   /* the last life in which one failed for an error */
   uint64_t returned; /* event: a client has opened the closed disk again */
   int err;           /* of it */
-  bool left_out;     /* in this life, drops */
 } known[MOST_FILES];
 
 /* When a file's writers or drops were last in progress. */
@@ -55,7 +55,8 @@ void
 promise_life (struct file *f)
 {
   f->life++;
-  known[f->nr].left_out = false;
+  f->prefetched = false;
+  known[f->nr].left_out = 0;
   known[f->nr].returned = ++event;
 }
 
@@ -337,7 +338,8 @@ promise_locked (const struct lock *l)
   if (is_emptying (d) && one_in (P.back_one_in))
     wake_event (&closing_step);
   note_busy (d);
-  known[d->file->nr].left_out |= d->evictor->pause.left > 0;
+  if (d->evictor->pause.left > 0)
+    known[d->file->nr].left_out = now;
   if (evictor_check_locked && one_in (16))
     evictor_check_locked (d->evictor);
 }
@@ -363,29 +365,57 @@ promise_ticked (const struct lock *l, uint64_t since)
     fault ("a writer waits for a drop or a window, and the thread has slept");
 }
 
+bool
+promise_waits (const struct file *f, const void *on)
+{
+  const struct evictor *ev = f->disk->evictor;
+  const struct waiting_writer *w;
+
+  STAILQ_FOREACH (w, &ev->throttle.waiting, next)
+    if (&w->granted == on)
+      return true;
+  return on == &ev->changed;
+}
+
 /* ---- the bound ---- */
 
-/* "The page cache holds at most 2 x N x SIZE and the requests in flight" while
- * nobody reads.  A request that is longer than the share gets credit, too.
- * After a slow drop that left its pages, for example in a folio that another
- * window shares, drops are left out until the next count.
+/* "The page cache holds at most 2 x N x SIZE, the requests in flight, and twice
+ * the readahead of each connection that has read in the last second."  With few
+ * and small windows, the readahead of some cells of 2 MiB is more than that.  A
+ * request that is longer than the share gets credit, too. After a slow drop
+ * that left its pages, for example in a folio that another window shares, drops
+ * are left out until the next count.
  */
+static unsigned
+readers_of (const struct file *f)
+{
+  unsigned i, nr = 0;
+
+  for (i = 0; i < MOST_READERS; i++)
+    nr += f->read_at[i] > 0 && now < f->read_at[i] + 2 * SECOND;
+  return nr;
+}
+
 void
 promise_resident (const struct file *f)
 {
   const uint64_t ring = P.windows * P.window_size;
   const uint64_t limit = P.limit && P.limit / 2 < ring ? P.limit / 2 : ring;
-  uint64_t share = limit > LEAST_SHARE ? limit : LEAST_SHARE;
+  uint64_t share = limit > LEAST_SHARE ? limit : LEAST_SHARE, most;
 
-  if (performance || !only_writes || P.preserve || P.reader || P.writer ||
-      P.mapper || (P.end == 4 && calm) || P.start_error_one_in ||
-      P.start_again_one_in || known[f->nr].left_out)
+  if (performance || P.preserve || P.few_cells || P.reader || P.writer ||
+      P.mapper || (P.holder && now < f->held_until + 130 * SECOND) ||
+      (P.end == 4 && calm) || P.start_error_one_in || P.start_again_one_in ||
+      now < known[f->nr].left_out + 3 * SECOND)
     return;
   if (share < longest)
     share = longest;
-  if (f->nr_resident * PAGE > 2 * share + f->changing)
+  most = 2 * share + f->requested + 8 * (1 + readers_of (f)) * P.read_ahead;
+  if (P.rounds)
+    most += (4 + 2 * readers_of (f)) * (UINT64_C (2) << 20);
+  if (f->nr_resident * PAGE > most)
     fault ("%u pages are resident, and %u may be", f->nr_resident,
-           (unsigned) ((2 * share + f->changing) / PAGE));
+           (unsigned) (most / PAGE));
 }
 
 /* ---- an idle disk ---- */
@@ -399,7 +429,8 @@ is_latched (const struct disk *d)
 /* Whether a page may stay: it is in the ring, which has stopped for an error
  * (with preserve the last window of a cell drops what others have left), or is
  * another process's, or that process has written it and the disk is slow, or an
- * earlier life has left it.
+ * earlier life has left it; or mincore(2) takes it for missing, and no reader
+ * was counted within 2 s.
  */
 static bool
 may_stay (const struct file *f, const struct disk *d, uint32_t p)
@@ -410,6 +441,8 @@ may_stay (const struct file *f, const struct disk *d, uint32_t p)
     c = cell_find (&d->evictor->map, p / CELL_PAGES);
   return (c && (c->page[p % CELL_PAGES] & IN_WINDOW ||
                 (P.preserve && c->dirty > 0))) ||
+         (d && bit (&f->coming, p) && (f->prefetched || P.hang_to) &&
+          d->pages.counts == COUNTS_BY_MINCORE) ||
          bit (&f->others, p) || (P.writer && bit (&f->writeback, p)) ||
          (P.preserve && bit (&f->spared, p)) || bit (&f->old, p);
 }
@@ -424,7 +457,7 @@ promise_empty (struct file *f, const char *when)
   /* Preserve leaves what another process has used at the time of the drop,
    * because it does not sweep.
    */
-  if (P.preserve && P.mapper)
+  if (P.preserve && (P.mapper || P.few_cells))
     return;
   /* Where pages cannot be counted, the emptying does not wait until another
    * process's writes are on the disk.
@@ -438,6 +471,9 @@ promise_empty (struct file *f, const char *when)
     return;
   /* After an error no flush writes what another process has written. */
   if (P.writer && is_latched (d))
+    return;
+  /* An idle disk that does not answer is emptied a few times. */
+  if (P.hang_to && f == file && d && d->refs > 0)
     return;
   /* On NFS pages stay until they are committed. */
   if (P.fs == NFS && (P.writer || (d && errors_now (&d->errors))))

@@ -113,10 +113,12 @@ static struct coroutine {
   const char *on_what; /* in words, */
   uint64_t until;      /* and until when */
   bool timed_out;
-  bool flushes, stays; /* see flush_steps */
-  bool closes;         /* see close_steps */
-  uint64_t order;      /* when it became ready or began to wait */
-  uint64_t since;      /* time when it began to wait */
+  bool flushes, stays;       /* see flush_steps */
+  bool closes;               /* see close_steps */
+  const struct file *admits; /* see admission_steps */
+  uint64_t refused;          /* time: it must be refused; or NEVER */
+  uint64_t order;            /* when it became ready or began to wait */
+  uint64_t since;            /* time when it began to wait */
   uint64_t priority;
   int err; /* errno */
 } coroutine[MOST_COROUTINES];
@@ -290,6 +292,7 @@ spawn (void *(*run) (void *), void *arg, const char *name)
                            .run = run,
                            .arg = arg,
                            .name = name,
+                           .refused = NEVER,
                            .priority = performance ? 0 : random_64 () };
   make_context (&c->context, c->stack, coroutine_main);
   make_ready (c - coroutine);
@@ -395,6 +398,41 @@ void
 close_steps (bool begins)
 {
   coroutine[current].closes = begins;
+}
+
+void
+admission_steps (const struct file *f, bool begins, int err)
+{
+  struct coroutine *c = &coroutine[current];
+
+  if (!begins && c->refused != NEVER) {
+    if (err == 0)
+      fault ("a writer that waited is admitted after an error");
+    if (now - c->refused > SECOND)
+      fault ("a writer waits for %.1f s after an error",
+             (now - c->refused) / 1e9);
+  }
+  c->admits = begins ? f : NULL;
+  c->refused = NEVER;
+}
+
+void
+refusal_steps (const struct file *f, bool begins)
+{
+  static uint64_t began[MOST_COROUTINES]; /* event */
+  unsigned i;
+
+  if (begins)
+    began[current] = ++event;
+  FOR_EACH (i, waiting)
+  if (coroutine[i].admits == f && coroutine[i].on &&
+      !is_short_wait (coroutine[i].on_what)) {
+    if (begins && coroutine[i].refused == NEVER)
+      coroutine[i].refused = now;
+    if (!begins && coroutine[i].order < began[current] &&
+        promise_waits (f, coroutine[i].on))
+      fault ("a writer waits, and is not refused");
+  }
 }
 
 void
@@ -637,6 +675,16 @@ thread_join (pthread_t thread)
 void
 thread_set_name (const char *name)
 {
+}
+
+/* ---- cells: engine.h ---- */
+
+int sim_cells (int usual, int few);
+
+int
+sim_cells (int usual, int few)
+{
+  return P.few_cells ? few : usual;
 }
 
 /* ---- allocations: engine.h ---- */

@@ -107,6 +107,7 @@ disk_new (struct file *f)
   };
   struct evictor_config config = {
     .name = "disk",
+    .counters = &d->counters,
     .windows = P.windows,
     .ring = P.windows * P.window_size,
     .read_ahead = P.read_ahead,
@@ -167,7 +168,7 @@ disk_put (struct disk *d)
 void
 server_rests (void)
 {
-  const uint64_t until = now + 60 * SECOND;
+  const uint64_t until = answers_at (file, now) + 60 * SECOND;
   struct file *f;
 
   for (f = file; f < file + P.files; f++)
@@ -196,6 +197,7 @@ connection_open (struct connection *c, struct file *f)
     return false;
   c->fd = open_description (f);
   c->number = ++connections;
+  c->read_at = 0;
   trace ("connection %u opens file %u", c->number, f->nr);
   return true;
 }
@@ -222,9 +224,10 @@ chunk (uint64_t offset, uint64_t length)
 }
 
 static void
-request_ends (uint64_t began)
+request_ends (const struct connection *c, uint64_t began)
 {
-  if (!performance && now - began > 60 * SECOND)
+  if (!performance && now - began > 60 * SECOND &&
+      !(c->file == file && P.hang_to))
     fault ("a request takes %.1f s", (now - began) / 1e9);
 }
 
@@ -237,8 +240,11 @@ refuse (struct connection *c)
 static bool
 is_latched (const struct disk *d)
 {
-  if (errors_now (&d->errors))
+  if (errors_now (&d->errors)) {
+    refusal_steps (d->file, true);
     evictor_refuse_writers (d->evictor);
+    refusal_steps (d->file, false);
+  }
   return errors_now (&d->errors) != 0;
 }
 
@@ -307,9 +313,13 @@ write_chunk (struct connection *c, struct change *change, uint64_t offset,
   uint64_t done = 0;
   uint32_t version = 0;
   unsigned tries = 0, i;
-  int err = 0;
+  int err;
 
-  if (evictor_write_begins (c->disk->evictor, &w, offset, length))
+  if (!P.preserve) /* or it waits for a look after it was admitted */
+    admission_steps (c->file, true, 0);
+  err = evictor_write_begins (c->disk->evictor, &w, offset, length);
+  admission_steps (c->file, false, err);
+  if (err)
     return refuse (c);
   sim_yield ();
   while (done < length && err == 0) {
@@ -356,14 +366,14 @@ connection_write (struct connection *c, uint64_t offset, uint64_t length,
   struct change change;
   int err = change_begins (c, &change, fua);
 
-  c->file->changing += length + 2 * PAGE;
+  c->file->requested += length + 2 * PAGE;
   if (err == 0)
     err = write_all (c, &change, offset, length);
-  c->file->changing -= length + 2 * PAGE;
+  c->file->requested -= length + 2 * PAGE;
   err = change_ends (c, &change, err);
   trace ("connection %u: write%s of [%.1f,+%.1f) pages = %d", c->number,
          fua ? " (FUA)" : "", offset / 4096.0, length / 4096.0, err);
-  request_ends (began);
+  request_ends (c, began);
   return err;
 }
 
@@ -386,7 +396,7 @@ connection_flush (struct connection *c)
                          errors_now (&c->disk->errors));
   trace ("connection %u: flush = %d", c->number, err);
   evictor_flushed (c->disk->evictor);
-  request_ends (began);
+  request_ends (c, began);
   return err;
 }
 
@@ -449,7 +459,7 @@ connection_zero (struct connection *c, uint64_t offset, uint64_t length,
   struct change change;
   int err = change_begins (c, &change, fua);
 
-  c->file->changing += length + 2 * PAGE;
+  c->file->requested += length + 2 * PAGE;
   if (err)
     ;
   else if (from >= to || !punch (c, &change, from, to - from, &err))
@@ -459,11 +469,11 @@ connection_zero (struct connection *c, uint64_t offset, uint64_t length,
     if (err == 0)
       err = write_all (c, &change, to, end - to);
   }
-  c->file->changing -= length + 2 * PAGE;
+  c->file->requested -= length + 2 * PAGE;
   err = change_ends (c, &change, err);
   trace ("connection %u: zero of [%.1f,+%.1f) pages = %d", c->number,
          offset / 4096.0, length / 4096.0, err);
-  request_ends (began);
+  request_ends (c, began);
   return err;
 }
 
@@ -559,6 +569,8 @@ connection_read (struct connection *c, uint64_t offset, uint64_t length)
   if (c->read_at != second)
     evictor_count_reader (ev, second, false);
   c->read_at = second;
+  c->file->read_at[c->number % MOST_READERS] = now;
+  c->file->requested += all + 2 * PAGE;
   evictor_reading (ev, all);
   while (length > 0 && err == 0) {
     const uint64_t n = chunk (offset, length);
@@ -568,14 +580,21 @@ connection_read (struct connection *c, uint64_t offset, uint64_t length)
     length -= n;
   }
   evictor_reading (ev, -(int64_t) all);
+  c->file->read_at[c->number % MOST_READERS] = now;
+  c->file->requested -= all + 2 * PAGE;
   trace ("connection %u: read = %d", c->number, err);
-  request_ends (began);
+  request_ends (c, began);
   return err;
 }
 
 void
 connection_prefetch (struct connection *c, uint64_t offset, uint64_t length)
 {
-  if (!P.preserve)
-    evictor_prefetch (c->disk->evictor, offset, length);
+  if (P.preserve)
+    return;
+  c->file->requested += length + 2 * PAGE;
+  c->file->prefetched = true;
+  evictor_prefetch (c->disk->evictor, offset, length);
+  c->file->read_at[c->number % MOST_READERS] = now;
+  c->file->requested -= length + 2 * PAGE;
 }

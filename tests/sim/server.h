@@ -19,6 +19,7 @@ struct disk {
   int fd, evictor_fd;
   struct errors errors;
   struct pagecache pages;
+  struct counters counters;
   struct evictor *evictor;
 };
 

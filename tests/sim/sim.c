@@ -286,7 +286,7 @@ run_files (char *const *names, uint64_t nr, uint64_t most_faults)
     if (fp == NULL || !history_read (fp, &history))
       return 2;
     fclose (fp);
-    schedules = nr;
+    schedules = history.p.rounds ? 1 : nr; /* an hour takes seconds */
     if (!run_apart (run_schedules)) {
       printf ("%s, schedule %" PRIu64 ": %s\n", *names, shared->seed,
               shared->fault);

@@ -43,6 +43,7 @@
   X (no_file_one_in) /* a descriptor */                                        \
   X (inherited)      /* 1: all descriptors of the server are duplicates */     \
   X (back_one_in)    /* a client is back at a step of a close */               \
+  X (few_cells)      /* 1: requests wait for cells, see engine.h */            \
   /* The file system, see kernel.c. */                                         \
   X (fs)                                                                       \
   X (files)                                                                    \
@@ -52,6 +53,7 @@
   X (small_blocks)       /* 1: of half a page */                               \
   X (punch_writes)       /* see file_punch */                                  \
   X (direct_by_sector)   /* see file_pread_direct */                           \
+  X (compressed)         /* 1: see file_pread_direct */                        \
   X (forgets_failed)     /* see writeback_ends */                              \
   X (split_fails_one_in) /* a folio that somebody uses */                      \
   X (no_counts)          /* 1: no cachestat; 2: no mincore either */           \
@@ -59,17 +61,19 @@
   /* The server. */                                                            \
   X (windows)                                                                  \
   X (window_size)                                                              \
-  X (limit) /* bytes; 0 = none */                                              \
-  X (preserve)                                                                 \
+  X (limit)    /* bytes; 0 = none */                                           \
+  X (preserve) /* 2: other processes' pages may have gaps between them */      \
   X (connections)                                                              \
   X (read_ahead)                                                               \
   /* The disk.  Time in ns, rate in bytes per second. */                       \
   X (rate)                                                                     \
   X (latency)                                                                  \
-  X (queue)  /* requests at a time */                                          \
-  X (seek)   /* time to another place; then requests are sorted */             \
-  X (tokens) /* requests per second; 0 = any */                                \
-  X (burst)  /* requests that need no token */                                 \
+  X (queue)     /* requests at a time */                                       \
+  X (seek)      /* time to another place; then requests are sorted */          \
+  X (tokens)    /* requests per second; 0 = any */                             \
+  X (burst)     /* requests that need no token */                              \
+  X (hang_from) /* the disk of the first file does not answer, */              \
+  X (hang_to)   /* between two times in ms */                                  \
   /* Faults, between two times in ms. */                                       \
   X (fault_from)                                                               \
   X (fault_to)                                                                 \
@@ -85,7 +89,9 @@
   X (mapper)                                                                   \
   X (syncer)                                                                   \
   X (reclaim)                                                                  \
-  X (end) /* how the history ends, see history.c */
+  X (holder) /* maps what is resident, for so long; see act_hold */            \
+  X (rounds) /* the operations, at random places, are repeated so often */     \
+  X (end)    /* how the history ends, see history.c */
 
 struct parameters {
 #define FIELD(name) uint64_t name;
@@ -125,8 +131,7 @@ extern bool calm;
 /* An event: the disk's thread takes a step of emptying the disk. */
 extern char closing_step;
 
-/* No request of the history reads; its longest request, in bytes. */
-extern bool only_writes;
+/* The longest request of the history, in bytes. */
 extern uint64_t longest;
 
 /* Present time in ns; the number of the last event, which orders all. */
@@ -165,6 +170,15 @@ void sync_steps (bool begins); /* that call begins or ends */
  * all requests until then, so the close waits for no disk and no other request.
  */
 void close_steps (bool begins);
+
+struct file;
+
+/* A writer of a file asks the engine for admission, with true, or has got an
+ * answer.  When the engine is told to refuse the writers of a file that wait,
+ * each that waits is woken by that, and refused, and does not wait for a disk.
+ */
+void admission_steps (const struct file *f, bool begins, int err);
+void refusal_steps (const struct file *f, bool begins);
 
 /* Whether the coroutine is another process. */
 bool is_other_process (void);
@@ -257,7 +271,8 @@ uint32_t bits_count (const struct bits *b, uint32_t p, uint32_t end);
 /* A request to a disk. */
 struct request {
   uint32_t first, nr; /* pages */
-  const void *reads;  /* the event that a read waits for; NULL = a write */
+  const void *reads;  /* the event that a read waits for; NULL = a write; the
+                       * file = readahead */
   uint64_t ends;      /* time */
 };
 
@@ -274,15 +289,20 @@ struct device {
   char room;     /* an event */
 };
 
+/* The connections that have read, by number: time of the last read. */
+#define MOST_READERS 64
+
 struct disk;
 struct file {
   unsigned nr;
   struct page *page;
   /* The page cache.  "failed" pages are clean, and their last writeback has
-   * failed.  "volatile_" pages are in the disk's cache.  "changed" ones have
-   * been written in this history.
+   * failed.  "coming" ones are locked, as readahead is reading them.
+   * "volatile_" pages are in the disk's cache.  "changed" ones have been
+   * written in this history.
    */
-  struct bits resident, dirty, writeback, failed, mapped, volatile_, changed;
+  struct bits resident, dirty, writeback, failed, coming, mapped, volatile_,
+    changed;
   /* Pages that another process has brought in, and had brought in before the
    * server used the file; all that were ever one of these; pages that an
    * earlier life of the server has left; and failed ones that the kernel took.
@@ -295,11 +315,15 @@ struct file {
   struct lock inode; /* i_rwsem */
   struct device device;
   /* The server's. */
-  struct disk *disk; /* NULL if the file is not open */
-  unsigned life;     /* how often the server has opened the file */
-  uint64_t changing; /* bytes of the requests that change it now */
-  int lost;          /* see disk.lost: of a disk that is closed */
-  bool lost_data;    /* an error was injected that may lose data */
+  struct disk *disk;  /* NULL if the file is not open */
+  unsigned life;      /* how often the server has opened the file */
+  uint64_t requested; /* bytes of the requests in progress */
+  uint64_t read_at[MOST_READERS];
+  bool prefetched;     /* in the last life */
+  uint64_t held_until; /* time: another process has mapped what is resident */
+  int lost;            /* see disk.lost: of a disk that is closed */
+  bool lost_data; /* an error was injected that may lose data; or there was */
+  bool unclear;   /* one of a start that may be one of a writeback */
 };
 
 #define MOST_FILES 3
@@ -317,6 +341,13 @@ bool is_faulty (void);
  */
 void device_write (struct file *f, uint32_t first, uint32_t nr);
 void device_read (struct file *f, uint32_t first, uint32_t nr);
+
+/* Queue a read that calls readahead_ends, or return false if the queue is full.
+ */
+bool device_read_ahead (struct file *f, uint32_t first, uint32_t nr);
+
+/* Time at which the disk of a file answers what it would at "at". */
+uint64_t answers_at (const struct file *f, uint64_t at);
 
 /* Make all that the disk has taken durable, or lose a part of it.  Returns 0 or
  * an errno value.
@@ -338,8 +369,9 @@ int file_dup (struct file *f);
 
 void check_no_descriptor (void);
 
-/* End the writeback of pages. */
+/* End the writeback, or the readahead, of pages. */
 void writeback_ends (struct file *f, uint32_t first, uint32_t nr, bool failed);
+void readahead_ends (struct file *f, uint32_t first, uint32_t nr);
 
 /* The folio of a page: [*first, *end). */
 void folio_of (const struct file *f, uint32_t p, uint32_t *first,
@@ -442,6 +474,11 @@ void promise_call (void);
 /* A lock is about to be released, or was waited with until a time limit. */
 void promise_locked (const struct lock *l);
 void promise_ticked (const struct lock *l, uint64_t since);
+
+/* Whether a writer that waits for "on" waits for a drop, cells or credit, and
+ * nobody is about to wake it.
+ */
+bool promise_waits (const struct file *f, const void *on);
 
 /* A page has come into memory: there are not too many. */
 void promise_resident (const struct file *f);
