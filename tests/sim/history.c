@@ -105,8 +105,8 @@ make_parameters (struct parameters *p, uint64_t seed)
     p->hang_from = 10000 + random_below (300);
     p->hang_to = p->hang_from + 200000;
   }
-  /* The stopped ring has its cells, and the real pool has more. */
-  if (!one_in (3) && !p->few_cells)
+  /* With preserve, reads would wait for the cells of the stopped ring. */
+  if (!one_in (3) && !(p->few_cells && p->preserve))
     make_faults (p);
   make_others (p);
   p->end = random_below (5);

@@ -244,8 +244,10 @@ thread_run (void *arg)
     ev->thread.wake_pending = false;
     if (file_debug_check)
       evictor_check_locked (ev);
-    if (evictor_has_stopped_locked (ev))
+    if (evictor_has_stopped_locked (ev)) { /* writers that wait are refused */
       throttle_grant_all (&ev->throttle);
+      cond_broadcast (&ev->changed);
+    }
     if (evictor_is_closed_locked (ev)) {
       if (close_unlocks (ev))
         return NULL;
