@@ -372,8 +372,10 @@ connection_prefetch (void *handle, uint32_t count, uint64_t offset,
   /* Errors are ignored: the read itself will report them.  With preserve, reads
    * bypass the page cache, so there is nothing to read ahead.
    */
-  if (options.cache != CACHE_PRESERVE && c->disk->evictor)
+  if (options.cache != CACHE_PRESERVE && c->disk->evictor) {
+    connection_reads (c);
     evictor_prefetch (c->disk->evictor, offset, count);
+  }
   else if (options.cache != CACHE_PRESERVE)
     posix_fadvise (c->file.fd, offset, count, POSIX_FADV_WILLNEED);
   return connection_finish (c, STATS_PREFETCH, count, 0);

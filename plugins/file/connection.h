@@ -66,6 +66,11 @@ void connection_free_all (void);
 uint32_t connection_chunk (const struct connection *c, uint32_t count,
                            uint64_t offset);
 
+/* Count the connection among those that have read in this second, for which the
+ * kernel may read ahead.  The disk has an evictor.
+ */
+void connection_reads (struct connection *c);
+
 /* The functions that carry out requests return 0 or an errno value, with the
  * failure logged, unless a comment says otherwise.
  */

@@ -230,6 +230,17 @@ read_chunk (struct connection *c, char *buf, uint32_t count, uint64_t offset)
   return err;
 }
 
+void
+connection_reads (struct connection *c)
+{
+  const uint64_t now = nanoseconds_now () / 1000000000;
+
+  if (c->read_at != now && atomic_exchange (&c->read_at, now) != now) {
+    c->nr_continued = 0;
+    evictor_count_reader (c->disk->evictor, now, false);
+  }
+}
+
 int
 connection_read (void *handle, void *buf, uint32_t count, uint64_t offset,
                  uint32_t flags)
@@ -241,12 +252,7 @@ connection_read (void *handle, void *buf, uint32_t count, uint64_t offset,
   int err = 0;
 
   if (ev) {
-    const uint64_t now = nanoseconds_now () / 1000000000;
-
-    if (c->read_at != now && atomic_exchange (&c->read_at, now) != now) {
-      c->nr_continued = 0;
-      evictor_count_reader (ev, now, false);
-    }
+    connection_reads (c);
     evictor_reading (ev, all);
   }
 

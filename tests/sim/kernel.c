@@ -206,7 +206,6 @@ files_reset (void)
     f->disk = NULL;
     f->life = 0;
     f->requested = f->held_until = 0;
-    f->prefetched = false;
     memset (f->read_at, 0, sizeof f->read_at);
     f->lost = 0;
     f->lost_data = f->unclear = false;

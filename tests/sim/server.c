@@ -559,17 +559,23 @@ read_chunk (struct connection *c, uint64_t offset, uint64_t length)
   return err;
 }
 
+static void
+connection_reads (struct connection *c)
+{
+  if (c->read_at != now / SECOND)
+    evictor_count_reader (c->disk->evictor, now / SECOND, false);
+  c->read_at = now / SECOND;
+  c->file->read_at[c->number % MOST_READERS] = now;
+}
+
 int
 connection_read (struct connection *c, uint64_t offset, uint64_t length)
 {
   struct evictor *ev = c->disk->evictor;
-  const uint64_t second = now / SECOND, all = length, began = now;
+  const uint64_t all = length, began = now;
   int err = 0;
 
-  if (c->read_at != second)
-    evictor_count_reader (ev, second, false);
-  c->read_at = second;
-  c->file->read_at[c->number % MOST_READERS] = now;
+  connection_reads (c);
   c->file->requested += all + 2 * PAGE;
   evictor_reading (ev, all);
   while (length > 0 && err == 0) {
@@ -593,7 +599,7 @@ connection_prefetch (struct connection *c, uint64_t offset, uint64_t length)
   if (P.preserve)
     return;
   c->file->requested += length + 2 * PAGE;
-  c->file->prefetched = true;
+  connection_reads (c);
   evictor_prefetch (c->disk->evictor, offset, length);
   c->file->read_at[c->number % MOST_READERS] = now;
   c->file->requested -= length + 2 * PAGE;

@@ -319,7 +319,6 @@ struct file {
   unsigned life;      /* how often the server has opened the file */
   uint64_t requested; /* bytes of the requests in progress */
   uint64_t read_at[MOST_READERS];
-  bool prefetched;     /* in the last life */
   uint64_t held_until; /* time: another process has mapped what is resident */
   int lost;            /* see disk.lost: of a disk that is closed */
   bool lost_data; /* an error was injected that may lose data; or there was */

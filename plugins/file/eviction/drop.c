@@ -61,12 +61,6 @@ add_range (struct drop *d, uint64_t offset, uint64_t end)
     d->runs[d->nr++] = (struct extent){ offset, end - offset };
 }
 
-static bool
-is_full (const struct drop *d)
-{
-  return d->nr >= MOST_RUNS;
-}
-
 /* Add the pages of a cell in [*page, end) that are in window "nr" (0 = none),
  * with "free" also those in the state "none".  Moves *page.
  */
@@ -77,12 +71,12 @@ add_cell (const struct evictor *ev, struct drop *d, const struct cell *c,
   const uint64_t size = ev->map.page_size, start = c->nr * CELL_PAGES;
   unsigned pages;
 
-  while (!is_full (d) &&
+  while (d->nr < MOST_RUNS &&
          (pages = cell_run (c, page, end, 0xff, nr ? nr : 0xff, free))) {
     add_range (d, (start + *page) * size, (start + *page + pages) * size);
     *page += pages;
   }
-  if (!is_full (d))
+  if (d->nr < MOST_RUNS)
     *page = end;
 }
 
@@ -193,7 +187,7 @@ drop_written_unlocks (struct evictor *ev, unsigned nr)
     const uint64_t pages = w->pages;
     unsigned i = at->cell;
 
-    while (at->cell < w->waited.cell && !is_full (&d)) {
+    while (at->cell < w->waited.cell && d.nr < MOST_RUNS) {
       struct cell *c = w->cells[at->cell];
       const struct part *p = &c->in[nr];
       const bool all = is_last (c, nr);
@@ -262,7 +256,7 @@ add_readahead (const struct evictor *ev, struct drop *d, const struct cell *c)
   const uint64_t size = cell_size (&ev->map), begin = (c->nr + 1) * size;
   uint64_t end = begin;
 
-  if (ev->config.preserve || is_full (d))
+  if (ev->config.preserve || d->nr == MOST_RUNS)
     return;
   while (end < begin + 2 * ev->config.read_ahead &&
          cell_find (&ev->map, end / size) == NULL)
@@ -390,7 +384,7 @@ drop_sweep_unlocks (struct evictor *ev, bool all)
   end = ((at + ev->sweep.most) / size + 1) * size;
   if (end > ev->touched.high)
     end = ev->touched.high;
-  while (at < end && !is_full (&d))
+  while (at < end && d.nr < MOST_RUNS)
     at = sweep_cell (ev, &d, at, end, all);
   drop_ranges_unlocks (ev, &d);
   ev->sweep.at = at < ev->touched.high ? at : UINT64_MAX;

@@ -69,13 +69,6 @@ call_for_each (struct evictor *ev, const struct extent *e, unsigned nr,
 
 /* ---- starting ---- */
 
-static bool
-has_short_runs (const struct evictor *ev, const struct piece *p)
-{
-  return p->nr > 1 && p->bytes / p->nr * UINT64_C (1000000000) <
-                        flight_rate (&ev->flight) * SPAN_NS;
-}
-
 /* Return the number of the first sealed window that is not started to its end
  * and that no request writes to, or 0.
  */
@@ -133,7 +126,8 @@ writeback_start_unlocks (struct evictor *ev)
      */
     if (ev->flight.bytes == 0)
       p.bytes = dirty_bytes (ev, &p);
-    if (has_short_runs (ev, &p))
+    if (p.nr > 1 && p.bytes / p.nr * UINT64_C (1000000000) <
+                      flight_rate (&ev->flight) * SPAN_NS)
       call_for_each (ev, &p.span, 1, pagecache_start);
     else
       call_for_each (ev, p.runs, p.nr, pagecache_start);
