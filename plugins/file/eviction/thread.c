@@ -52,11 +52,12 @@ thread_wake_locked (struct evictor *ev)
 static bool
 rests_unlocks (struct evictor *ev, uint64_t ns)
 {
+  const uint64_t until = nanoseconds_now () + ns;
   bool woken;
 
   lock_assert (&ev->lock);
-  if (!ev->thread.wake_pending)
-    lock_wait_until (&ev->lock, &ev->thread.woken, nanoseconds_now () + ns);
+  while (!ev->thread.wake_pending && nanoseconds_now () < until)
+    lock_wait_until (&ev->lock, &ev->thread.woken, until);
   woken = ev->thread.wake_pending;
   ev->thread.wake_pending = false;
   return !woken;
