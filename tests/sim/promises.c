@@ -55,7 +55,6 @@ void
 promise_life (struct file *f)
 {
   f->life++;
-  f->prefetched = false;
   known[f->nr].left_out = 0;
   known[f->nr].returned = ++event;
 }
@@ -410,7 +409,9 @@ promise_resident (const struct file *f)
     return;
   if (share < longest)
     share = longest;
-  most = 2 * share + f->requested + 8 * (1 + readers_of (f)) * P.read_ahead;
+  /* A read that has just ended may be as long as the longest request. */
+  most = 2 * share + longest + f->requested +
+         8 * (1 + readers_of (f)) * P.read_ahead;
   if (P.rounds)
     most += (4 + 2 * readers_of (f)) * (UINT64_C (2) << 20);
   if (f->nr_resident * PAGE > most)
@@ -441,8 +442,6 @@ may_stay (const struct file *f, const struct disk *d, uint32_t p)
     c = cell_find (&d->evictor->map, p / CELL_PAGES);
   return (c && (c->page[p % CELL_PAGES] & IN_WINDOW ||
                 (P.preserve && c->dirty > 0))) ||
-         (d && bit (&f->coming, p) && (f->prefetched || P.hang_to) &&
-          d->pages.counts == COUNTS_BY_MINCORE) ||
          bit (&f->others, p) || (P.writer && bit (&f->writeback, p)) ||
          (P.preserve && bit (&f->spared, p)) || bit (&f->old, p);
 }
@@ -459,10 +458,15 @@ promise_empty (struct file *f, const char *when)
    */
   if (P.preserve && (P.mapper || P.few_cells))
     return;
-  /* Where pages cannot be counted, the emptying does not wait until another
-   * process's writes are on the disk.
+  /* Where pages cannot be counted, the emptying does not wait until the writes
+   * of another process are on the disk, or those whose start returned EAGAIN.
    */
-  if (P.no_counts == 2 && P.writer)
+  if (P.no_counts == 2 && (P.writer || P.start_again_one_in))
+    return;
+  /* mincore(2) does not count readahead in flight: the evictor looks again, but
+   * not after seconds in which the device has not answered.
+   */
+  if (P.hang_to && f->disk && f->disk->pages.counts == COUNTS_BY_MINCORE)
     return;
   /* There an idle disk is emptied a few times, and what another process uses at
    * that time stays until the close.
