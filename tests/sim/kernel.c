@@ -1039,8 +1039,7 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
   return err ? -1 : (int64_t) length;
 }
 
-/* filemap_read, with readahead of so many pages, half of it in the same call.
- */
+/* filemap_read; half of the readahead is read in the same call. */
 static void
 read_pages (struct file *f, uint64_t offset, uint64_t length,
             uint32_t versions[], uint32_t ahead)

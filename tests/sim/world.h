@@ -90,7 +90,7 @@
   X (syncer)                                                                   \
   X (reclaim)                                                                  \
   X (holder) /* maps what is resident, for so long; see act_hold */            \
-  X (rounds) /* the operations, at random places, are repeated so often */     \
+  X (rounds) /* number of repetitions of the operations, at random places */   \
   X (end)    /* how the history ends, see history.c */
 
 struct parameters {
