@@ -68,14 +68,15 @@ def who_is(pid, span, path):
 
 
 def loaded_by(pid):
-    """The file plugin with which this process serves, or None.  In the middle
-    of exec it has no command line: then another look finds it."""
+    """The file plugin with which this process serves, or None.  The command
+    line is read last: a process in the middle of exec, or one that ended while
+    its plugin was read, has none."""
     with contextlib.suppress(OSError):
-        command = _read(pid, "cmdline").decode(errors="replace").split("\0")
         found = PLUGIN.search(os.fsdecode(_read(pid, "maps")))
+        who = found and who_is(pid, found[1], found[2])
+        command = _read(pid, "cmdline").decode(errors="replace").split("\0")
         if found and command[:-1] and not QUESTIONS.intersection(command):
-            return Loaded(pid, found[2], who_is(pid, found[1], found[2]),
-                          tuple(command[:-1]))
+            return Loaded(pid, found[2], who, tuple(command[:-1]))
     return None
 
 
