@@ -234,6 +234,7 @@ model_left (struct model *m)
   model_now (m);
   if (m->failed > 0)
     m->since = m->clock;
+  m->left = m->clock;
   m->failed = 0;
 }
 
@@ -323,14 +324,14 @@ print_loss (const struct model *m, const struct segment *s, size_t promised,
   fprintf (report, "\n");
 }
 
-/* "sent" is the time of a read, or 0.  Another program's write that was lost
- * before the server started may be in memory only.
+/* "sent" is the time of a read, or 0, and what was sent before "since" counts
+ * only if it was promised.  Another program's write that was lost before the
+ * server started may be in memory only.
  */
 static uint64_t
 count_old (const struct model *m, const unsigned char *buf, uint64_t count,
-           uint64_t offset, uint64_t sent, FILE *report)
+           uint64_t offset, uint64_t sent, uint64_t since, FILE *report)
 {
-  const uint64_t since = m->since > m->begun ? m->since : m->begun;
   uint64_t end = offset + count, lost = 0;
   size_t i;
 
@@ -356,14 +357,18 @@ uint64_t
 model_lost (const struct model *m, const unsigned char *buf, uint64_t count,
             uint64_t offset, FILE *report)
 {
-  return count_old (m, buf, count, offset, 0, report);
+  return count_old (m, buf, count, offset, 0, 0, report);
 }
 
 uint64_t
 model_stale (const struct model *m, const unsigned char *buf, uint64_t count,
-             uint64_t offset, uint64_t sent, FILE *report)
+             uint64_t offset, uint64_t sent, bool refused, FILE *report)
 {
-  return count_old (m, buf, count, offset, sent, report);
+  uint64_t since = m->since > m->begun ? m->since : m->begun;
+
+  if (refused && m->left > since)
+    since = m->left;
+  return count_old (m, buf, count, offset, sent, since, report);
 }
 
 /* Whether the disk accepted every stamp of a change that lies wholly in

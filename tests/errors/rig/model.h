@@ -62,6 +62,7 @@ struct model {
   uint64_t begun;  /* when the server started */
   uint64_t failed; /* when the first request failed since all had left, or 0 */
   uint64_t since;  /* flushes do not promise what was sent before */
+  uint64_t left;   /* when all had left */
 
   FILE *log;  /* NULL, or where it is written down what happens */
   int record; /* see model_log.h */
@@ -109,11 +110,13 @@ uint64_t model_lost (const struct model *m, const unsigned char *buf,
                      uint64_t count, uint64_t offset, FILE *report);
 
 /* The same for the answer of a read that was sent at the time "sent": neither
- * what had completed by then, nor later.
+ * what had completed by then, nor later.  If the disk has "refused" data, what
+ * was written before all clients left may be lost: the pages went at the close,
+ * and the error is reported to those that come back.
  */
 uint64_t model_stale (const struct model *m, const unsigned char *buf,
                       uint64_t count, uint64_t offset, uint64_t sent,
-                      FILE *report);
+                      bool refused, FILE *report);
 
 /* Where what was promised is not in buf, but the disk did accept all of it, or
  * of a later change, at some time, put that there.

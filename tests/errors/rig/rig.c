@@ -169,8 +169,9 @@ read_answered (struct rig *rig, struct request *rq, bool ok)
                          rig->control);
   /* A disk that loses its cache has lost what the server had written back. */
   if (!rig->plan.flushes)
-    rig->stale += model_stale (&rig->model, rq->buf, rq->count, rq->offset,
-                               rq->sent, stderr) > 0;
+    rig->stale += model_stale (
+                    &rig->model, rq->buf, rq->count, rq->offset, rq->sent,
+                    atomic_load (&rig->control->refused) > 0, stderr) > 0;
   rig->wrong += model_lost (&rig->model, rq->buf, rq->count, rq->offset, NULL) >
                 0;
 }
