@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -443,7 +442,6 @@ list_directory (DIR *dir, struct nbdkit_exports *exports)
 {
   struct dirent *d;
 
-  rewinddir (dir);
   for (;;) {
     errno = 0;
     d = readdir (dir);
@@ -463,21 +461,13 @@ list_directory (DIR *dir, struct nbdkit_exports *exports)
 int
 exports_list (int readonly, int is_tls, struct nbdkit_exports *exports)
 {
-  /* One list at a time, if they share a position in the directory. */
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  bool shared = false;
   DIR *dir;
   int fd, r;
 
   if (!options_serve_directory ())
     return nbdkit_add_export (exports, "", NULL);
 
-  /* dirfd= may be one that this process may search, but not open to read. */
   fd = open_directory (O_RDONLY);
-  if (fd == -1 && options.source == SOURCE_DIRFD) {
-    fd = fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
-    shared = true;
-  }
   dir = fd >= 0 ? fdopendir (fd) : NULL;
   if (dir == NULL) {
     nbdkit_error ("cannot list the exports: opening the directory: %m");
@@ -485,11 +475,7 @@ exports_list (int readonly, int is_tls, struct nbdkit_exports *exports)
       close (fd);
     return -1;
   }
-  if (shared)
-    pthread_mutex_lock (&lock);
   r = list_directory (dir, exports);
-  if (shared)
-    pthread_mutex_unlock (&lock);
   closedir (dir);
   return r;
 }

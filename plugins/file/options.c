@@ -242,16 +242,6 @@ set_stats (const struct parameter *p, const char *value)
   return options.stats ? 0 : -1;
 }
 
-/* Parameters of nbdkit before 1.2. */
-static int
-set_delay (const struct parameter *p, const char *value)
-{
-  nbdkit_error ("%s=%s: this is a parameter of the delay filter now; "
-                "add --filter=delay before the plugin name",
-                p->key, value);
-  return -1;
-}
-
 /* ---- the parameters ---- */
 
 #define KiB UINT64_C (1024)
@@ -299,8 +289,6 @@ static struct parameter parameters[] = {
   { "stats-interval", set_number, .number = &options.stats_interval, .least = 1,
     .most = 24 * 60 * 60, .unit = 1,
     .expected = "a number of seconds from 1 to 86400", .needs = STATS },
-  { "rdelay", set_delay, .repeatable = true },
-  { "wdelay", set_delay, .repeatable = true },
 };
 
 #define NR_PARAMETERS (sizeof parameters / sizeof parameters[0])

@@ -203,17 +203,17 @@ write_log (bool changed_only)
 
 #define NO_FILE -2
 
-/* Open the file that is there, and check that only statistics are overwritten:
- * it could be a disk.  "flags" are for open(2), and O_NONBLOCK is for a FIFO.
- * Sets *old.  Returns a descriptor, NO_FILE, or -1 with nbdkit_error called.
+/* Open the file that is there, and check that only statistics are replaced: it
+ * could be a disk.  O_NONBLOCK is for a FIFO.  Sets *old.  Returns a
+ * descriptor, NO_FILE, or -1 with nbdkit_error called.
  */
 static int
-open_old (int flags, struct stat *old)
+open_old (struct stat *old)
 {
   char head[sizeof HEAD - 1];
   const char *why = NULL;
   int fd = open (options.stats,
-                 flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+                 O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
 
   if (fd == -1 && errno == ENOENT)
     return NO_FILE;
@@ -270,35 +270,13 @@ replace_file (const struct stat *old, const char *part)
   return -1;
 }
 
-/* Overwrite the file itself.  Returns 0, or -1 with nbdkit_error called. */
-static int
-write_in_place (void)
-{
-  struct stat old;
-  const int fd = open_old (O_RDWR, &old);
-  FILE *out;
-
-  if (fd == -1)
-    return -1;
-  out = fd >= 0 && ftruncate (fd, 0) == 0 ? fdopen (fd, "w") : NULL;
-  if (out && write_and_close (out, false) == 0)
-    return 0;
-  nbdkit_error ("stats=%s: cannot write the file in place: %m", options.stats);
-  if (fd >= 0 && out == NULL)
-    close (fd);
-  return -1;
-}
-
-/* A file that is a mount point, as in a container, cannot be replaced (EBUSY),
- * and a file that nbdkit may write can be in a directory that it may not write:
- * these are overwritten.  Returns 0, or -1 with nbdkit_error called.
- */
+/* Returns 0, or -1 with nbdkit_error called. */
 static int
 write_file (void)
 {
   char part[PATH_MAX + 32]; /* a name that is cut is too long for open, too */
   struct stat old;
-  const int fd = open_old (O_RDONLY, &old);
+  const int fd = open_old (&old);
   int err;
 
   if (fd == -1)
@@ -310,18 +288,15 @@ write_file (void)
     return 0;
   err = errno;
   unlink (part);
-  if (fd >= 0 &&
-      (err == EBUSY || ((err == EACCES || err == EPERM || err == EROFS) &&
-                        access (options.stats, W_OK) == 0)))
-    return write_in_place ();
   errno = err;
-  nbdkit_error ("stats=%s: cannot write %s: %m: %s, or use stats=- for the log",
-                options.stats, part,
-                err == ENOENT ? "create the directory"
-                : err == EACCES || err == EROFS
-                  ? "let nbdkit create files there"
-                : err == ENOSPC || err == EDQUOT ? "free some space"
-                                                 : "choose another name");
+  nbdkit_error (
+    "stats=%s: cannot write %s: %m: %s, or use stats=- for the log",
+    options.stats, part,
+    err == ENOENT  ? "create the directory"
+    : err == EBUSY ? "the file is a mount point: mount its directory"
+    : err == EACCES || err == EROFS  ? "let nbdkit create files there"
+    : err == ENOSPC || err == EDQUOT ? "free some space"
+                                     : "choose another name");
   return -1;
 }
 

@@ -126,8 +126,6 @@ refused cache-windows 4 cache=none -- \
 refused stats second --                 "$disk" stats=- "stats=$tmp/second"
 refused stats-format unknown --          "$disk" stats=- stats-format=json
 
-refused rdelay --filter=delay --        "$disk" rdelay=1
-refused wdelay --filter=delay --        "$disk" wdelay=100ms
 refused bogus --                        "$disk" bogus=1
 
 cp "$tmp/memory-log" "$tmp/log"

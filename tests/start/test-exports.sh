@@ -133,8 +133,8 @@ if strace -o /dev/null true 2>/dev/null; then
   ! grep '"busy"' "$tmp/trace" | grep -v O_PATH >&2 || fail 'opens the name'
 fi
 
-# A server may have the right to search the directory, but not to read it.  It
-# cannot list it then, unless a parent with more rights opened it.
+# A server may have the right to search the directory, but not to read it.  Then
+# it serves its files, and cannot list them.
 if [ "$(id -u)" = 0 ]; then
   install -d -m 711 "$tmp/search"
   install -m 666 "$dir/good" "$tmp/search/good"
@@ -145,7 +145,6 @@ if [ "$(id -u)" = 0 ]; then
   start_nbdkit -u nobody -g nogroup file dirfd=7 7<"$tmp/search"
   [ "$(size_of good)" = 10001 ] ||
     fail "without the right to read: $(<"$tmp/log")"
-  for _ in 1 2; do lists 'without the right to read' good; done
   stop_nbdkit
 fi
 
