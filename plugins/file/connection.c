@@ -241,7 +241,7 @@ write_chunk (struct connection *c, const char *buf, uint32_t count,
              uint64_t offset)
 {
   struct evictor *ev = c->disk->evictor;
-  struct evictor_write w;
+  struct evictor_request w;
   int err;
 
   if (ev && evictor_write_begins (ev, &w, offset, count))

@@ -13,10 +13,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "eviction/direct.h"
+#include "direct.h"
 #include "eviction/errors.h"
 #include "eviction/evictor.h"
-#include "eviction/log_limit.h"
+#include "log_limit.h"
 #include "eviction/pagecache.h"
 #include "exports.h"
 #include "stats.h"

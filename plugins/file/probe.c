@@ -26,7 +26,7 @@
 #include <nbdkit-plugin.h>
 
 #include "disk.h"
-#include "eviction/direct.h"
+#include "direct.h"
 #include "eviction/kernel.h"
 #include "options.h"
 

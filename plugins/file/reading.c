@@ -17,7 +17,7 @@
 #include <nbdkit-plugin.h>
 
 #include "connection.h"
-#include "eviction/direct.h"
+#include "direct.h"
 #include "eviction/util.h"
 #include "options.h"
 
@@ -127,7 +127,7 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   return err;
 }
 
-/* Past the page cache, except for pages that may be newer than the disk.  Some
+/* Past the page cache, unless a page may be newer than the disk.  Some
  * file systems read compressed or encrypted files through it all the same: the
  * pages that come in are dropped.  Before a direct read the kernel writes back
  * the dirty pages of the range.  If that fails, the read does not fail: memory
@@ -137,24 +137,15 @@ static int
 read_preserving (struct connection *c, char *buf, uint32_t count,
                  uint64_t offset)
 {
-  int err = 0;
+  int err = TRY_CACHE;
 
-  while (count > 0 && err == 0) {
-    uint64_t n = count;
-
-    if (evictor_is_newer (c->disk->evictor, offset, &n))
-      err = TRY_CACHE;
-    else if (c->disk->direct_is_exact)
-      err = read_all (c, buf, n, offset, true);
-    else
-      err = read_and_drop (c, buf, n, offset, true);
-    if (err == TRY_CACHE)
-      err = read_and_drop (c, buf, n, offset, false);
-    buf += n;
-    count -= n;
-    offset += n;
-  }
-  return err;
+  if (evictor_is_newer (c->disk->evictor, offset, count))
+    ;
+  else if (c->disk->direct_is_exact)
+    err = read_all (c, buf, count, offset, true);
+  else
+    err = read_and_drop (c, buf, count, offset, true);
+  return err == TRY_CACHE ? read_and_drop (c, buf, count, offset, false) : err;
 }
 
 /* ---- random reads with cache=none ---- */

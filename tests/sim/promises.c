@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "server.h"
 #include "eviction/evictor_impl.h"
 #include "eviction/kernel.h"
@@ -28,7 +29,6 @@ static uint32_t nr_writes;
 
 /* By file: */
 static struct {
-  uint64_t left_out; /* time: the engine left out drops */
   unsigned told;     /* the last life of which an error failed a request */
   unsigned closed;   /* the last life in which one failed for an error */
   uint64_t returned; /* event: a client has opened the closed disk again */
@@ -55,7 +55,6 @@ void
 promise_life (struct file *f)
 {
   f->life++;
-  known[f->nr].left_out = 0;
   known[f->nr].returned = ++event;
 }
 
@@ -277,9 +276,6 @@ promise_dropped (struct file *f, uint32_t p)
 
 /* ---- an evictor, whose lock is held ---- */
 
-/* The engine's own check of its sums, if it has one. */
-void evictor_check_locked (const struct evictor *ev) __attribute__ ((weak));
-
 static struct disk *
 disk_of (const struct lock *l)
 {
@@ -309,12 +305,12 @@ note_busy (const struct disk *d)
   const struct evictor *ev = d->evictor;
   unsigned i, pins = 0;
 
-  for (i = 1; i <= ev->map.nr_windows; i++)
-    pins += ev->map.window[i].pins;
+  for (i = 1; i <= ev->engine.map.nr_windows; i++)
+    pins += ev->engine.map.window[i].pins;
   if (busy[d->file->nr].now_)
     busy[d->file->nr].at = now;
-  busy[d->file->nr].now_ = pins > 0 || ev->throttle.writers > 0 ||
-                           !LIST_EMPTY (&ev->drops);
+  busy[d->file->nr].now_ = pins > 0 || ev->engine.throttle.writers > 0 ||
+                           !LIST_EMPTY (&ev->engine.drops.list);
 }
 
 /* Whether the disk is closed, or so long idle that it is emptied. */
@@ -323,8 +319,8 @@ is_emptying (const struct disk *d)
 {
   const struct evictor *ev = d->evictor;
 
-  return d->refs == 0 || (!calm && ev->idle.empty_at != UINT_MAX &&
-                          ev->idle.ticks >= ev->idle.empty_at);
+  return d->refs == 0 || (!calm && ev->engine.idle.empty_at != UINT64_MAX &&
+                          now >= ev->engine.idle.empty_at);
 }
 
 void
@@ -337,10 +333,8 @@ promise_locked (const struct lock *l)
   if (is_emptying (d) && one_in (P.back_one_in))
     wake_event (&closing_step);
   note_busy (d);
-  if (d->evictor->pause.left > 0)
-    known[d->file->nr].left_out = now;
-  if (evictor_check_locked && one_in (16))
-    evictor_check_locked (d->evictor);
+  if (one_in (16))
+    engine_check (&d->evictor->engine);
 }
 
 /* No wake-up is lost: when the thread has slept for a whole tick, no writer has
@@ -357,7 +351,7 @@ promise_ticked (const struct lock *l, uint64_t since)
       busy[d->file->nr].at > since)
     return;
   ev = d->evictor;
-  w = STAILQ_FIRST (&ev->throttle.waiting);
+  w = STAILQ_FIRST (&ev->engine.throttle.waiting);
   if (w && waits_since (&w->granted, since))
     fault ("a writer waits for credit, and the thread has slept");
   if (waits_since (&ev->changed, since))
@@ -370,7 +364,7 @@ promise_waits (const struct file *f, const void *on)
   const struct evictor *ev = f->disk->evictor;
   const struct waiting_writer *w;
 
-  STAILQ_FOREACH (w, &ev->throttle.waiting, next)
+  STAILQ_FOREACH (w, &ev->engine.throttle.waiting, next)
     if (&w->granted == on)
       return true;
   return on == &ev->changed;
@@ -404,8 +398,7 @@ promise_resident (const struct file *f)
 
   if (performance || P.preserve || P.few_cells || P.reader || P.writer ||
       P.mapper || (P.holder && now < f->held_until + 130 * SECOND) ||
-      (P.end == 4 && calm) || P.start_error_one_in || P.start_again_one_in ||
-      now < known[f->nr].left_out + 3 * SECOND)
+      (P.end == 4 && calm) || P.start_error_one_in || P.start_again_one_in)
     return;
   if (share < longest)
     share = longest;
@@ -428,10 +421,9 @@ is_latched (const struct disk *d)
 }
 
 /* Whether a page may stay: it is in the ring, which has stopped for an error
- * (with preserve the last window of a cell drops what others have left), or is
- * another process's, or that process has written it and the disk is slow, or an
- * earlier life has left it; or mincore(2) takes it for missing, and no reader
- * was counted within 2 s.
+ * (with preserve, also if a piece holds its cell), or is another process's, or
+ * that process has written it and the disk is slow, or an earlier life has left
+ * it; or mincore(2) takes it for missing, and no reader was counted within 2 s.
  */
 static bool
 may_stay (const struct file *f, const struct disk *d, uint32_t p)
@@ -439,9 +431,9 @@ may_stay (const struct file *f, const struct disk *d, uint32_t p)
   const struct cell *c = NULL;
 
   if (is_latched (d))
-    c = cell_find (&d->evictor->map, p / CELL_PAGES);
-  return (c && (c->page[p % CELL_PAGES] & IN_WINDOW ||
-                (P.preserve && c->dirty > 0))) ||
+    c = cell_find (&d->evictor->engine.map, p / CELL_PAGES);
+  return (c && (c->window || !cell_is_free (c, p % CELL_PAGES) ||
+                (P.preserve && c->refs > c->listed))) ||
          bit (&f->others, p) || (P.writer && bit (&f->writeback, p)) ||
          (P.preserve && bit (&f->spared, p)) || bit (&f->old, p);
 }
@@ -503,10 +495,11 @@ promise_empty (struct file *f, const char *when)
 void
 promise_life_ends (struct file *f)
 {
-  const struct page_map *m = &f->disk->evictor->map;
+  const struct page_map *m = &f->disk->evictor->engine.map;
   uint32_t p;
 
-  if (m->nr_cells > m->nr_reads || page_map_has_windows (m))
+  if (m->nr_cells > m->nr_reads ||
+      windows_have_pages (&f->disk->evictor->engine))
     fault ("a released disk has cells or windows");
 
   for (p = 0; (p = bits_next (&f->resident, p, P.pages)) < P.pages; p++) {
@@ -519,9 +512,9 @@ promise_life_ends (struct file *f)
 void
 promise_rests (const struct disk *d)
 {
-  if (d->evictor->idle.empty_at != UINT_MAX)
+  if (d->evictor->engine.idle.empty_at != UINT64_MAX)
     fault ("the thread of an idle disk wakes up");
-  if (d->evictor->throttle.busy)
+  if (d->evictor->engine.throttle.busy)
     fault ("an idle disk counts as busy");
 }
 
@@ -529,13 +522,14 @@ void
 promise_idle (struct disk *d, const char *when)
 {
   const struct evictor *ev = d->evictor;
-  const struct throttle *t = &ev->throttle;
+  const struct throttle *t = &ev->engine.throttle;
   if (t->writers || t->writing || !STAILQ_EMPTY (&t->waiting))
     fault ("write slots are in use %s", when);
-  if (page_map_has_windows (&ev->map))
+  if (windows_have_pages (&ev->engine))
     return;
   if (t->used)
     fault ("%u bytes of credit are in use %s", (unsigned) t->used, when);
-  if (ev->flight.bytes)
-    fault ("%u bytes are in flight %s", (unsigned) ev->flight.bytes, when);
+  if (ev->engine.windows.flight.bytes)
+    fault ("%u bytes are in flight %s",
+           (unsigned) ev->engine.windows.flight.bytes, when);
 }

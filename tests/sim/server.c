@@ -309,7 +309,7 @@ static int
 write_chunk (struct connection *c, struct change *change, uint64_t offset,
              uint64_t length)
 {
-  struct evictor_write w;
+  struct evictor_request w;
   uint64_t done = 0;
   uint32_t version = 0;
   unsigned tries = 0, i;
@@ -520,18 +520,10 @@ static int
 read_preserving (struct connection *c, const struct reading *r, uint64_t offset,
                  uint64_t length)
 {
-  int err = 0;
-
-  while (length > 0 && err == 0) {
-    uint64_t n = length;
-
-    if (evictor_is_newer (c->disk->evictor, offset, &n) ||
-        read_range (c, r, offset, n, true) != 0)
-      err = read_and_drop (c, r, offset, n);
-    offset += n;
-    length -= n;
-  }
-  return err;
+  if (!evictor_is_newer (c->disk->evictor, offset, length) &&
+      read_range (c, r, offset, length, true) == 0)
+    return 0;
+  return read_and_drop (c, r, offset, length);
 }
 
 static int

@@ -2,8 +2,9 @@
 # The documents have commands that can be pasted, links that lead somewhere, and
 # a complete synopsis.  The commands in README, the documents and the manual
 # pages are in blocks that bash can read.  Every test that a page names exists,
-# the manual's synopsis has every parameter, tests/README.md is up to date, and
-# the mutants of docs/testing.md can be made.
+# the manual's synopsis has every parameter, docs/how-it-works.md has the rules
+# of the engine, tests/README.md is up to date, and the mutants of
+# docs/testing.md can be made.
 # The script tests/ship/newcomer/run runs the commands.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -24,6 +25,15 @@ python3 "$srcdir/tools/documents.py" "$top" >"$tmp/wrong" || {
 "$srcdir/lib/readme.py" >"$tmp/README.md" || fail 'lib/readme.py: see above'
 diff -u "$srcdir/README.md" "$tmp/README.md" >&2 ||
   fail 'tests/README.md is not up to date: tests/lib/readme.py >tests/README.md'
+
+# The rules, in their order.
+sed -n 's/^  { "\([a-z]*\)", [a-z_]* }, .*/\1/p' \
+  "$top/plugins/file/eviction/engine.c" >"$tmp/rules"
+[ "$(wc -l <"$tmp/rules")" -ge 5 ] || fail 'which rules has the engine?'
+sed -n '/^| rule |/,/^$/ s/^| [^a-z]\([a-z]*\)[^a-z] |.*/\1/p' \
+  "$top/docs/how-it-works.md" >"$tmp/documented"
+diff -u "$tmp/rules" "$tmp/documented" >&2 ||
+  fail 'docs/how-it-works.md does not have the rules of engine.c'
 
 "$srcdir/sim/mutants" --places || fail 'sim/mutants: see above'
 

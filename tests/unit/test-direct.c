@@ -107,7 +107,7 @@ fake_close (int fd)
 #define pread fake_pread
 #define aligned_alloc fake_aligned_alloc
 #define close fake_close
-#include "eviction/direct.c"
+#include "direct.c"
 
 int
 reopen (int fd, int flags)

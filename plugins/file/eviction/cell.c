@@ -11,12 +11,6 @@
 
 #include "page_map.h"
 
-/* Zeroes are an empty table, and cells that were never used. */
-struct pool {
-  struct bucket buckets[BUCKETS];
-  struct cell cells[];
-};
-
 static size_t
 pool_size (const struct page_map *m)
 {
@@ -111,75 +105,67 @@ cell_put (struct page_map *m, struct cell *c)
   m->nr_cells--;
 }
 
-void
-cells_each (const struct page_map *m,
-            void (*visit) (const struct cell *c, void *arg), void *arg)
+/* ---- pages ---- */
+
+unsigned
+cell_next_dirty (const struct cell *c, unsigned page, bool unstarted)
 {
-  const struct cell *c;
-  unsigned i;
+  for (; page < CELL_PAGES; page = (page / 64 + 1) * 64) {
+    const uint64_t started = unstarted ? c->started[page / 64] : 0;
+    const uint64_t bits = (c->dirty[page / 64] & ~started) >> page % 64;
 
-  for (i = 0; i < BUCKETS && m->nr_cells > 0; i++)
-    LIST_FOREACH (c, &m->pool->buckets[i], same_bucket)
-      visit (c, arg);
-}
-
-static void
-note_next (const struct cell *c, void *arg)
-{
-  uint64_t *range = arg; /* (nr, end) */
-
-  if (c->nr > range[0] && c->nr < range[1])
-    range[1] = c->nr;
-}
-
-uint64_t
-page_map_next (const struct page_map *m, uint64_t nr, uint64_t end)
-{
-  uint64_t range[2] = { nr, end };
-
-  if (m->nr_cells == 0)
-    return end;
-  if (end > nr && end - nr <= BUCKETS) {
-    while (++nr < end && cell_find (m, nr) == NULL)
-      ;
-    return nr < end ? nr : end;
+    if (bits)
+      return page + __builtin_ctzll (bits);
   }
-  cells_each (m, note_next, range);
-  return range[1];
-}
-
-/* Skip pages in the state "none", by eight.  Returns "page" or one behind it.
- */
-static inline unsigned
-skip_none (const struct cell *c, unsigned page)
-{
-  uint64_t eight;
-
-  for (; page % 8 == 0 && page < CELL_PAGES; page += 8) {
-    memcpy (&eight, c->page + page, sizeof eight);
-    if (eight)
-      break;
-  }
-  return page;
+  return CELL_PAGES;
 }
 
 unsigned
-cell_run (const struct cell *c, unsigned *page, unsigned end, uint8_t mask,
-          uint8_t value, bool none)
+cell_next_free (const struct cell *c, unsigned page, bool is_free)
 {
-#define MATCHES(i) ((c->page[i] & mask) == value || (none && c->page[i] == 0))
-  const bool any = none || value == 0;
-  unsigned i = any ? *page : skip_none (c, *page), first;
+  for (; page < CELL_PAGES; page = (page / 64 + 1) * 64) {
+    const uint64_t kept = c->dirty[page / 64] | c->others[page / 64];
+    const uint64_t bits = (is_free ? ~kept : kept) >> page % 64;
 
-  while (i < end && !MATCHES (i))
-    i = any ? i + 1 : skip_none (c, i + 1);
-  first = i;
-  while (i < end && MATCHES (i))
-    i = none ? skip_none (c, i + 1) : i + 1;
-  *page = first;
-  return first < end ? (i < end ? i : end) - first : 0;
-#undef MATCHES
+    if (bits)
+      return page + __builtin_ctzll (bits);
+  }
+  return CELL_PAGES;
 }
+
+unsigned
+cell_nr (const uint64_t bits[])
+{
+  unsigned i, nr = 0;
+
+  for (i = 0; i < CELL_PAGES / 64; i++)
+    nr += __builtin_popcountll (bits[i]);
+  return nr;
+}
+
+void
+cell_start (struct cell *c, unsigned page, unsigned end)
+{
+  while ((page = cell_next_dirty (c, page, true)) < end)
+    c->started[page / 64] |= UINT64_C (1) << page % 64;
+}
+
+unsigned
+cell_clean (struct cell *c, unsigned page, unsigned end)
+{
+  unsigned nr = 0;
+
+  for (; page < end; page++) {
+    const uint64_t landed = c->started[page / 64] & UINT64_C (1) << page % 64;
+
+    c->dirty[page / 64] ^= landed;
+    c->started[page / 64] ^= landed;
+    nr += !!landed;
+  }
+  return nr;
+}
+
+/* ---- the list of reads ---- */
 
 void
 cell_list (struct page_map *m, struct cell *c, uint64_t offset, uint64_t length,

@@ -10,8 +10,6 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "util.h"
-
 /* The counters: X (index, key in the statistics).  The manual page explains
  * each key, and metrics.jq makes a metric of it.  The number of waits is
  * followed by their time.  The last three are current values, see flight.h.
@@ -79,12 +77,12 @@ counters_set_call (struct counters *c, enum stats_job job, const char *call)
     atomic_store (&c->calls[job], call);
 }
 
-/* Count a wait and its time, in ns, since nanoseconds_now returned "begin". */
+/* Count a wait of "ns". */
 static inline void
-counters_add_time (struct counters *c, enum stats_counter what, uint64_t begin)
+counters_add_time (struct counters *c, enum stats_counter what, uint64_t ns)
 {
   counters_add (c, what, 1);
-  counters_add (c, what + 1, nanoseconds_now () - begin);
+  counters_add (c, what + 1, ns);
 }
 
 #endif /* FILE_COUNTERS_H */

@@ -48,10 +48,14 @@ struct evictor_config {
   void *disk;
 };
 
-struct evictor_write {
+/* A request, on its thread's stack. */
+struct evictor_request {
   uint64_t offset, length;
-  unsigned window; /* its number: it is pinned */
+  /* For the engine: */
   uint64_t credit; /* bytes of its write slot */
+  bool has_credit; /* it owns them */
+  bool admitted;   /* its cells exist */
+  int error;       /* errno value, or 0 */
 };
 
 /* Create the evictor of a disk, with its thread.  What the configuration points
@@ -91,8 +95,8 @@ void evictor_reading (struct evictor *ev, int64_t bytes);
 void evictor_count_reader (struct evictor *ev, uint64_t second, bool is_stream);
 
 /* Record that [offset, offset+length) was read through the page cache, after
- * the read.  The thread drops the pages later; if it does not keep up, because
- * it waits for the disk, the caller drops them.  length > 0.
+ * the read.  If more was read than may stay resident, drop the least recently
+ * read pages.  length > 0.
  */
 void evictor_read (struct evictor *ev, uint64_t offset, uint64_t length);
 
@@ -112,11 +116,10 @@ void evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length);
  */
 void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
 
-/* Return true if the page at "offset" may be newer than the disk: it is being
- * written, or its writeback has not completed with success.  The answer holds
- * for the next *length bytes; the call reduces *length accordingly.
+/* Return true if pages of the range may be newer than the disk: they are being
+ * written, or their writeback has not completed with success.
  */
-bool evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t *length);
+bool evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t length);
 
 /* Return true if pages of the range may be newer than the disk, or were
  * recently read or prefetched and may still be resident.
@@ -139,11 +142,11 @@ uint32_t evictor_most_write (const struct evictor *ev);
  * Returns 0, or the errno value of a writeback error: then the write must fail,
  * and evictor_write_ends must not follow.
  */
-int evictor_write_begins (struct evictor *ev, struct evictor_write *w,
+int evictor_write_begins (struct evictor *ev, struct evictor_request *r,
                           uint64_t offset, uint64_t length);
 
 /* End a write, on success and on failure. */
-void evictor_write_ends (struct evictor *ev, struct evictor_write *w);
+void evictor_write_ends (struct evictor *ev, struct evictor_request *r);
 
 /* A request is going to change [offset, offset+length), whole pages, on the
  * disk itself.  The kernel may drop pages beside the range, in the cells of its

@@ -41,13 +41,11 @@ flight_has_room (const struct flight *f)
 }
 
 void
-flight_begins (struct flight *f, uint64_t bytes, uint64_t now)
+flight_begins (struct flight *f, uint64_t bytes, uint64_t now, bool measure)
 {
   if (f->since == 0)
     f->since = now;
-  if (bytes == 0)
-    return;
-  f->lone_since = f->bytes == 0 ? now : 0;
+  f->lone_since = f->bytes == 0 && measure ? now : 0;
   f->bytes += bytes;
 }
 
@@ -129,8 +127,7 @@ measure (struct flight *f, uint64_t now)
   const uint64_t enough = FLIGHT_LIMITS *
                           (f->limit > f->dirty / 4 ? f->limit : f->dirty / 4);
 
-  if (busy == 0 || f->written == 0 ||
-      (f->written < enough && busy < FLIGHT_MOST_NS))
+  if (busy == 0 || (f->written < enough && busy < FLIGHT_MOST_NS))
     return;
   f->rates[f->nr_rates % FLIGHT_RATES].bytes = f->written;
   f->rates[f->nr_rates++ % FLIGHT_RATES].ns = busy;
@@ -141,7 +138,7 @@ measure (struct flight *f, uint64_t now)
 }
 
 void
-flight_ends (struct flight *f, uint64_t bytes, uint64_t written, uint64_t now)
+flight_ends (struct flight *f, uint64_t bytes, uint64_t now)
 {
   f->bytes -= bytes;
   if (f->bytes == 0 && f->lone_since > 0) {
@@ -149,13 +146,6 @@ flight_ends (struct flight *f, uint64_t bytes, uint64_t written, uint64_t now)
     f->lone_since = 0;
     f->probing = false;
   }
-  f->written += written;
+  f->written += bytes;
   measure (f, now);
-}
-
-void
-flight_forgets (struct flight *f, uint64_t bytes)
-{
-  f->bytes -= bytes;
-  f->lone_since = 0;
 }

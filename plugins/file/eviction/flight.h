@@ -80,21 +80,17 @@ void flight_init (struct flight *f);
 bool flight_has_room (const struct flight *f);
 
 /* Add "bytes" of a piece to those in flight.  "now" is the time when the call
- * that started the piece began.
+ * that started the piece began.  With "measure", the latency of the piece is
+ * measured if it is alone in flight.
  */
-void flight_begins (struct flight *f, uint64_t bytes, uint64_t now);
+void flight_begins (struct flight *f, uint64_t bytes, uint64_t now,
+                    bool measure);
 
-/* Record that "written" bytes are on the disk, of which "bytes" were counted as
- * in flight: a call that starts the writeback of a piece may start more.
- */
-void flight_ends (struct flight *f, uint64_t bytes, uint64_t written,
-                  uint64_t now);
+/* Record that "bytes" in flight are on the disk. */
+void flight_ends (struct flight *f, uint64_t bytes, uint64_t now);
 
 /* Record that there is nothing to write. */
 void flight_pauses (struct flight *f, uint64_t now);
-
-/* Remove "bytes" in flight for which nothing waits, without measuring. */
-void flight_forgets (struct flight *f, uint64_t bytes);
 
 /* Return the rate in bytes per second, and the latency in ns, on which the
  * limit is based, or 0 if it is not known.

@@ -44,72 +44,82 @@ page_map_free (struct page_map *m)
 
 /* ---- writes ---- */
 
-/* The pages of [offset, offset+length) that are in cell nr: [*from, *to). */
-static void
-pages_in_cell (const struct page_map *m, uint64_t nr, uint64_t offset,
-               uint64_t length, unsigned *from, unsigned *to)
+/* Make the pages of a range that are in the cell dirty.  Returns the number of
+ * pages that were not.
+ */
+static unsigned
+make_dirty (const struct page_map *m, struct cell *c, uint64_t offset,
+            uint64_t length)
 {
-  const uint64_t size = m->page_size, start = nr * CELL_PAGES;
-  const uint64_t first = offset / size;
-  const uint64_t end = (offset + length + size - 1) / size;
+  const uint64_t start = c->nr * CELL_PAGES, size = m->page_size;
+  uint64_t page = offset / size, end = (offset + length + size - 1) / size;
+  unsigned nr = 0;
 
-  *from = first > start ? first - start : 0;
-  *to = end < start + CELL_PAGES ? (end > start ? end - start : 0) : CELL_PAGES;
-}
+  page = page > start ? page - start : 0;
+  end = end < start + CELL_PAGES ? end - start : CELL_PAGES;
+  for (; page < end; page++) {
+    const uint64_t bit = UINT64_C (1) << page % 64;
 
-/* Add a page to the filling window.  Returns the credit that it had. */
-static uint64_t
-add_page (struct page_map *m, struct cell *c, unsigned page)
-{
-  const unsigned nr = window_nr (m, m->fill), old = c->page[page] & IN_WINDOW;
-  struct window *before = &m->window[old];
-  struct part *p = &c->in[nr];
-  uint64_t freed = 0;
-
-  if (old) {
-    freed = before->held < m->page_size ? before->held : m->page_size;
-    before->held -= freed;
-    before->pages--;
-    c->in[old].pages--;
-    c->dirty--;
+    nr += !(c->dirty[page / 64] & bit);
+    c->dirty[page / 64] |= bit;
+    c->started[page / 64] &= ~bit;
   }
-  c->page[page] = (c->page[page] & ~IN_WINDOW) | nr;
-  c->dirty++;
-  if (p->pages++ == 0)
-    *p = (struct part){ 1, page, page + 1 };
-  p->first = page < p->first ? page : p->first;
-  p->end = page < p->end ? p->end : page + 1;
-  m->window[nr].pages++;
-  return freed;
+  return nr;
 }
 
-void
-page_map_add (struct page_map *m, uint64_t offset, uint64_t length,
-              uint64_t *added, uint64_t *freed)
+/* Move a cell to the filling window. */
+static void
+move (struct page_map *m, struct cell *c)
+{
+  struct window *w = page_map_filling (m);
+  const unsigned nr = window_nr (m, m->fill);
+
+  if (c->window == nr)
+    return;
+  m->window[c->window].pins -= c->pins;
+  w->pins += c->pins;
+  c->window = nr;
+  c->refs++;
+  w->cells[w->nr_cells++] = c;
+}
+
+uint64_t
+page_map_add (struct page_map *m, uint64_t offset, uint64_t length)
 {
   const uint64_t last = (offset + length - 1) / cell_size (m);
-  const unsigned window = window_nr (m, m->fill);
   struct window *w = page_map_filling (m);
-  unsigned page, end;
+  const unsigned before = w->pages;
   uint64_t nr;
 
-  *added = *freed = 0;
   for (nr = offset / cell_size (m); nr <= last; nr++) {
     struct cell *c = cell_get (m, nr);
 
-    if (c->in[window].pages == 0) { /* or it is in the list already */
-      w->cells[w->nr_cells++] = c;
-      c->refs++;
-    }
-    pages_in_cell (m, nr, offset, length, &page, &end);
-    for (; page < end; page++)
-      if ((c->page[page] & IN_WINDOW) != window) {
-        *freed += add_page (m, c, page);
-        *added += m->page_size;
-      }
+    move (m, c);
+    c->pins++;
+    w->pins++;
+    w->pages += make_dirty (m, c, offset, length);
     cell_put (m, c);
   }
-  w->held += *added;
+  return (w->pages - before) * m->page_size;
+}
+
+bool
+page_map_unpin (struct page_map *m, uint64_t offset, uint64_t length)
+{
+  const uint64_t last = (offset + length - 1) / cell_size (m);
+  bool unpinned = false;
+  uint64_t nr;
+
+  for (nr = offset / cell_size (m); nr <= last; nr++) {
+    struct cell *c = cell_find (m, nr);
+    struct window *w = &m->window[c->window];
+
+    c->pins--;
+    w->pins--;
+    unpinned |= w->pins == 0 &&
+                (!page_map_has_room (m) || w != page_map_filling (m));
+  }
+  return unpinned;
 }
 
 static int
@@ -140,91 +150,38 @@ page_map_is_full (struct page_map *m, uint64_t size, unsigned cells)
   return w->pages * m->page_size >= size || w->nr_cells >= cells;
 }
 
-/* ---- a window ---- */
-
-/* Find the next run of a window's pages in [*page, end) of a cell. */
-static unsigned
-part_run (const struct cell *c, unsigned nr, unsigned *page, unsigned end)
-{
-  const struct part *p = &c->in[nr];
-
-  if (p->pages == 0)
-    return 0;
-  *page = *page > p->first ? *page : p->first;
-  return cell_run (c, page, end < p->end ? end : p->end, IN_WINDOW, nr, false);
-}
-
-bool
-window_run (const struct page_map *m, unsigned nr, struct cursor *at,
-            uint64_t most, struct extent *run)
-{
-  const struct window *w = &m->window[nr];
-
-  for (; at->cell < w->nr_cells; at->cell++, at->page = 0) {
-    const struct cell *c = w->cells[at->cell];
-    unsigned pages = part_run (c, nr, &at->page, CELL_PAGES);
-
-    if (pages > most / m->page_size)
-      pages = most / m->page_size ? most / m->page_size : 1;
-    if (pages > 0) {
-      run->offset = (c->nr * CELL_PAGES + at->page) * m->page_size;
-      run->length = pages * m->page_size;
-      at->page += pages;
-      return true;
-    }
-  }
-  return false;
-}
-
-void
-window_leave (struct page_map *m, unsigned nr, struct cell *c, unsigned page,
-              unsigned end)
-{
-  unsigned pages;
-
-  while ((pages = part_run (c, nr, &page, end)))
-    for (; pages > 0; pages--, page++) {
-      c->page[page] &= ~IN_WINDOW;
-      c->dirty--;
-      c->in[nr].pages--;
-      m->window[nr].pages--;
-    }
-}
-
 void
 page_map_free_oldest (struct page_map *m)
 {
-  struct window *w = &m->window[window_nr (m, m->head)];
+  const unsigned nr = window_nr (m, m->head++);
+  struct window *w = &m->window[nr];
+  unsigned i;
 
+  for (i = 0; i < w->nr_cells; i++) {
+    if (w->cells[i]->window == nr)
+      w->cells[i]->window = 0;
+    cell_put (m, w->cells[i]);
+  }
   *w = (struct window){ .cells = w->cells };
-  m->head++;
 }
 
 /* ---- looking ---- */
 
-static uint8_t
-state_of (const struct page_map *m, const struct cell *c, uint64_t offset)
-{
-  return c ? c->page[offset / m->page_size % CELL_PAGES] : 0;
-}
-
 bool
-page_map_is_newer (const struct page_map *m, uint64_t offset, uint64_t *length)
+page_map_has_dirty (const struct page_map *m, uint64_t offset, uint64_t length)
 {
-  const uint64_t end = offset + *length;
-  const struct cell *c = cell_find (m, offset / cell_size (m));
-  const bool newer = state_of (m, c, offset) & IN_WINDOW;
+  const uint64_t size = m->page_size, end = offset + length;
   uint64_t at = offset;
 
   while (at < end) {
-    if (at % cell_size (m) == 0 || at == offset)
-      c = cell_find (m, at / cell_size (m));
-    if (!!(state_of (m, c, at) & IN_WINDOW) != newer)
-      break;
-    at = (c || newer ? at / m->page_size + 1
-                     : (at / cell_size (m) + 1) * CELL_PAGES) *
-         m->page_size;
+    const uint64_t start = at / cell_size (m) * cell_size (m);
+    const struct cell *c = cell_find (m, at / cell_size (m));
+
+    if (c)
+      at = start + cell_next_dirty (c, (at - start) / size, false) * size;
+    if (c && at < start + cell_size (m))
+      return at < end;
+    at = start + cell_size (m);
   }
-  *length = (at < end ? at : end) - offset;
-  return newer;
+  return false;
 }

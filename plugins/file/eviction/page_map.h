@@ -1,31 +1,27 @@
-/* The page map: what the plugin knows of each page of a disk.
+/* The page map: what the plugin knows of the pages of a disk.
  *
  * The file is divided into cells of 512 pages, aligned.  A cell exists while a
- * page of it matters, and has one byte for each page:
+ * page of it matters:
  *
- *   none          the plugin may drop the page, or the page is not resident
- *   in window N   a request writes the page, or has written it: it is dirty or
- *                 under writeback until the window has been waited for
- *   others'       another process had it in memory first (cache=preserve); a
- *                 flag beside a window's number
+ *   dirty    a request writes the page, or has written it and its writeback was
+ *            not waited for
+ *   started  the writeback of a dirty page was started, and no request has
+ *            written the page since: it is in flight
+ *   others'  another process had the page in memory first (cache=preserve)
+ *   listed   requests have read from the cell
  *
- * A write that reaches a page again stores the number of the newer window, so
- * the older window no longer has the page, and neither waits for it nor drops
- * it.
+ * A cell with dirty pages is in one window.  Windows are numbered 1 to N and
+ * used in turn:
  *
- * Windows are numbered 1 to N and used in turn:
+ *   filling: writes add cells ──▶ sealed: started, waited for ──▶ dropped, free
  *
- *   filling: writes add pages ──▶ sealed: started, waited for ──▶ dropped, free
+ * A write to a cell of a sealed window moves the cell to the filling window,
+ * with all its dirty pages: the older window then neither waits for the cell
+ * nor drops it.  So no page is dropped that was written after its writeback
+ * had started, and the oldest window has the cells that were written least
+ * recently.
  *
- * Pages are dropped by the cell: the last window that has pages in a cell drops
- * all of the cell that no byte forbids, with readahead and with folios that
- * reach into other requests.  On a kernel with 4 KiB pages no folio crosses the
- * 2 MiB of a cell.  With pages of 16 or 64 KiB a cell has 8 or 32 MiB, and a
- * folio of readahead may span cells (written ones do not, see
- * connection_chunk): it stays until a sweep.
- *
- * Cells come from a pool that is made with the map and has enough for all
- * windows, so no write can lack memory.
+ * The credit in use is that of the dirty pages, which are counted nowhere else.
  *
  * No system call on the file, thread or lock here: the evictor's lock guards
  * the map.
@@ -64,57 +60,47 @@
 /* As many as the cells that eight windows of random writes may have. */
 #define BUCKETS 4096
 
-/* The byte of a page: the number of its window, or 0, and a flag. */
-enum { IN_WINDOW = 0x3f, OTHERS = 0x80 };
-
 /* A range in bytes. */
 struct extent {
   uint64_t offset, length;
-};
-
-/* The pages of a cell that are in a window.  All are in [first, end). */
-struct part {
-  uint16_t pages, first, end;
 };
 
 struct cell {
   uint64_t nr;                   /* its offset is nr * CELL_PAGES pages */
   LIST_ENTRY (cell) same_bucket; /* or in page_map.free */
   TAILQ_ENTRY (cell) reads;      /* in page_map.reads if "listed" */
-  unsigned refs;  /* lists that have it, and threads that use it */
-  uint16_t dirty; /* pages in windows */
-  struct part in[MOST_WINDOWS + 1]; /* by window */
-  bool listed;                      /* requests have read it */
-  uint8_t looked; /* whether others' pages are known (cache=preserve) */
+  unsigned refs;   /* lists that have it, and threads that use it */
+  unsigned window; /* its number, or 0 */
+  unsigned pins;   /* requests that are writing to it */
+  bool listed;     /* requests have read it */
+  uint8_t looked;  /* whether others' pages are known (cache=preserve) */
   /* If listed: */
   uint32_t read_end;   /* bytes from its start to the end of all reads */
   uint64_t read_bytes; /* of pages, read since they were dropped */
   uint64_t read_at;    /* in seconds */
-  uint8_t page[CELL_PAGES];
+  /* Bits: "started" is a part of "dirty". */
+  uint64_t dirty[CELL_PAGES / 64], started[CELL_PAGES / 64];
+  uint64_t others[CELL_PAGES / 64];
 };
 
 enum { NOT_LOOKED, LOOKING, LOOKED };
 
-/* A position among the pages of a window. */
-struct cursor {
-  unsigned cell; /* index in window.cells */
-  unsigned page;
-};
-
 struct window {
-  struct cell **cells; /* sorted once sealed; in each it has, or had, pages */
+  struct cell **cells; /* sorted once sealed; some may have left the window */
   unsigned nr_cells;
-  uint64_t pages; /* that have its number */
-
-  /* For the evictor: */
-  unsigned pins;      /* requests that are writing to its pages */
-  uint64_t held;      /* bytes of credit */
-  uint64_t in_flight; /* bytes whose writeback was started */
-  struct cursor started, waited, dropped;
+  unsigned pages;   /* that writes have made dirty while it was filled */
+  unsigned pins;    /* of its cells */
+  unsigned started; /* index of the first cell that is not started */
 };
 
 TAILQ_HEAD (cells, cell);
 LIST_HEAD (bucket, cell);
+
+/* Zeroes are an empty table, and cells that were never used. */
+struct pool {
+  struct bucket buckets[BUCKETS];
+  struct cell cells[];
+};
 
 struct page_map {
   uint64_t page_size; /* a page, or a larger block that is cached as a whole */
@@ -201,21 +187,37 @@ struct cell *cell_find (const struct page_map *m, uint64_t nr);
 struct cell *cell_get (struct page_map *m, uint64_t nr);
 void cell_put (struct page_map *m, struct cell *c);
 
-/* Call "visit" for each cell. */
-void cells_each (const struct page_map *m,
-                 void (*visit) (const struct cell *c, void *arg), void *arg);
-
-/* Return the number of the first cell in (nr, end), or "end".  Takes 20 us for
- * any distance, and more if there are many cells.
+/* Return the number of the first dirty page from "page" on, or CELL_PAGES; with
+ * "unstarted" of one that is not started.
  */
-uint64_t page_map_next (const struct page_map *m, uint64_t nr, uint64_t end);
+unsigned cell_next_dirty (const struct cell *c, unsigned page, bool unstarted);
 
-/* Find the next run of pages in [*page, end): those whose byte, with "mask", is
- * "value", and with "none" also those whose byte is 0.  Returns the number of
- * pages, and sets *page to the first one; 0 if there is none.
+/* Return the number of pages that have a bit set. */
+unsigned cell_nr (const uint64_t bits[]);
+
+static inline bool
+has_bit (const uint64_t bits[], unsigned page)
+{
+  return bits[page / 64] >> page % 64 & 1;
+}
+
+/* Whether a page is neither dirty nor another process's. */
+static inline bool
+cell_is_free (const struct cell *c, unsigned page)
+{
+  return !has_bit (c->dirty, page) && !has_bit (c->others, page);
+}
+
+/* Return the number of the first page from "page" on that is free or not, or
+ * CELL_PAGES.
  */
-unsigned cell_run (const struct cell *c, unsigned *page, unsigned end,
-                   uint8_t mask, uint8_t value, bool none);
+unsigned cell_next_free (const struct cell *c, unsigned page, bool is_free);
+
+/* The writeback of the dirty pages in [page, end) is being started. */
+void cell_start (struct cell *c, unsigned page, unsigned end);
+
+/* The started pages in [page, end) are on the disk.  Returns their number. */
+unsigned cell_clean (struct cell *c, unsigned page, unsigned end);
 
 /* Put a cell first in the list of reads.  length bytes from offset, in the
  * cell, were read at "now", in seconds.  Does nothing if the list is full.
@@ -227,12 +229,15 @@ void cell_unlist (struct page_map *m, struct cell *c);
 
 /* ---- writes ---- */
 
-/* Add the pages of [offset, offset+length) to the filling window, length > 0.
- * Sets *added to the bytes that were not in this window, and *freed to the
- * credit of other windows that these bytes had.
+/* Add the cells of [offset, offset+length) to the filling window, pin them, and
+ * make the pages dirty; length > 0.  Returns the bytes that were not dirty.
  */
-void page_map_add (struct page_map *m, uint64_t offset, uint64_t length,
-                   uint64_t *added, uint64_t *freed);
+uint64_t page_map_add (struct page_map *m, uint64_t offset, uint64_t length);
+
+/* End the pins of page_map_add.  Returns true if a sealed window has no pins
+ * any more.
+ */
+bool page_map_unpin (struct page_map *m, uint64_t offset, uint64_t length);
 
 /* Seal the filling window, if it has pages.  Returns false if it has none. */
 bool page_map_seal (struct page_map *m);
@@ -240,28 +245,13 @@ bool page_map_seal (struct page_map *m);
 /* Whether the filling window is full: "size" bytes, or as many cells. */
 bool page_map_is_full (struct page_map *m, uint64_t size, unsigned cells);
 
-/* ---- a window ---- */
-
-/* Find the next run of a sealed window from *at on, of at most "most" bytes,
- * and move *at past it.  Returns false at the end of the window.
- */
-bool window_run (const struct page_map *m, unsigned nr, struct cursor *at,
-                 uint64_t most, struct extent *run);
-
-/* The pages of a window among [page, end) of the cell leave the window. */
-void window_leave (struct page_map *m, unsigned nr, struct cell *c,
-                   unsigned page, unsigned end);
-
-/* Free the oldest window, which has no pages. */
+/* Free the oldest window: its cells leave it. */
 void page_map_free_oldest (struct page_map *m);
 
 /* ---- looking ---- */
 
-/* Return whether the page at "offset" may be newer than the disk, that is, in a
- * window.  The answer holds for the next *length bytes; the call reduces
- * *length accordingly.
- */
-bool page_map_is_newer (const struct page_map *m, uint64_t offset,
-                        uint64_t *length);
+/* Return whether any page of a range may be newer than the disk. */
+bool page_map_has_dirty (const struct page_map *m, uint64_t offset,
+                         uint64_t length);
 
 #endif /* FILE_PAGE_MAP_H */

@@ -32,16 +32,10 @@ throttle_set_busy (struct throttle *t, bool busy)
   atomic_fetch_add (&busy_disks, busy ? 1 : -1);
 }
 
-unsigned
-throttle_busy_disks (void)
-{
-  return atomic_load (&busy_disks);
-}
-
 uint64_t
 throttle_share (const struct throttle *t)
 {
-  const unsigned disks = throttle_busy_disks ();
+  const unsigned disks = atomic_load (&busy_disks);
   uint64_t share = budget / 2 / (disks > 0 ? disks : 1);
 
   if (share < LEAST_SHARE)
@@ -77,7 +71,6 @@ throttle_init (struct throttle *t, uint64_t most)
   STAILQ_INIT (&t->granted);
   t->most = most;
   t->limit = FLIGHT_FIRST_DIRTY;
-  t->has_window = true;
 }
 
 void
@@ -89,8 +82,7 @@ throttle_free (struct throttle *t)
 static bool
 has_credit (const struct throttle *t, uint64_t bytes)
 {
-  return t->has_window &&
-         (t->used == 0 || t->used + bytes <= throttle_credit (t));
+  return t->used == 0 || t->used + bytes <= throttle_credit (t);
 }
 
 static bool
@@ -109,9 +101,9 @@ take (struct throttle *t, uint64_t bytes)
 }
 
 bool
-throttle_try (struct throttle *t, uint64_t bytes, bool first)
+throttle_try (struct throttle *t, uint64_t bytes)
 {
-  if ((!first && !STAILQ_EMPTY (&t->waiting)) || !fits (t, bytes))
+  if (!STAILQ_EMPTY (&t->waiting) || !fits (t, bytes))
     return false;
   take (t, bytes);
   return true;
@@ -144,20 +136,9 @@ throttle_grant_all (struct throttle *t)
 }
 
 void
-throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes,
-               bool first)
+throttle_queue (struct throttle *t, struct waiting_writer *w)
 {
-  struct waiting_writer w = { .bytes = bytes };
-
-  semaphore_init (&w.granted);
-  if (first)
-    STAILQ_INSERT_HEAD (&t->waiting, &w, next);
-  else
-    STAILQ_INSERT_TAIL (&t->waiting, &w, next);
-  throttle_unlock (t, lock);
-  semaphore_wait (&w.granted);
-  semaphore_destroy (&w.granted);
-  lock_take (lock);
+  STAILQ_INSERT_TAIL (&t->waiting, w, next);
 }
 
 bool
@@ -166,12 +147,6 @@ throttle_is_short (const struct throttle *t)
   const struct waiting_writer *w = STAILQ_FIRST (&t->waiting);
 
   return w && !has_credit (t, w->bytes);
-}
-
-void
-throttle_set_window (struct throttle *t, bool has_window)
-{
-  t->has_window = has_window;
 }
 
 void
@@ -194,18 +169,4 @@ throttle_return (struct throttle *t, uint64_t bytes)
 {
   t->used -= bytes;
   grant (t);
-}
-
-void
-throttle_unlock (struct throttle *t, struct lock *lock)
-{
-  struct writer_queue granted = STAILQ_HEAD_INITIALIZER (granted);
-  struct waiting_writer *w;
-
-  STAILQ_CONCAT (&granted, &t->granted);
-  lock_release (lock);
-  while ((w = STAILQ_FIRST (&granted))) {
-    STAILQ_REMOVE_HEAD (&granted, next);
-    semaphore_post (&w->granted);
-  }
 }

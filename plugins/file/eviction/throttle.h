@@ -53,7 +53,6 @@ struct throttle {
   uint64_t most;               /* constant: credit if no other disk is busy */
   uint64_t limit;              /* credit for the speed of the disk */
   uint64_t used;               /* bytes of credit in use */
-  bool has_window;             /* a window can be filled */
   bool busy;                   /* the disk is counted as busy */
 };
 
@@ -71,19 +70,11 @@ void throttle_set_budget (uint64_t budget);
 /* Count this disk as busy, or no longer: the busy disks share the budget. */
 void throttle_set_busy (struct throttle *t, bool busy);
 
-/* Return the number of busy disks. */
-unsigned throttle_busy_disks (void);
-
 /* Return the bytes that this disk's windows may hold now: half of an equal
  * share of the budget, or LEAST_SHARE if that is more, but at most "most".  As
  * many may be read and still resident.
  */
 uint64_t throttle_share (const struct throttle *t);
-
-/* Record whether a window can be filled.  While all windows wait for the disk,
- * no writer gets credit.  Grants nothing: throttle_return follows.
- */
-void throttle_set_window (struct throttle *t, bool has_window);
 
 /* Set the bytes that may be dirty for the speed of the disk; LEAST_SHARE if
  * that is more.
@@ -95,18 +86,16 @@ void throttle_set_limit (struct throttle *t, uint64_t bytes);
  */
 uint64_t throttle_credit (const struct throttle *t);
 
-/* Take a slot and "bytes" of credit, if both are available and no writer waits,
- * or this one goes "first".  Returns false otherwise.  While no credit is in
- * use, a writer may take more than the share.
+/* Take a slot and "bytes" of credit, if both are available and no writer waits.
+ * Returns false otherwise.  While no credit is in use, a writer may take more
+ * than the share.
  */
-bool throttle_try (struct throttle *t, uint64_t bytes, bool first);
+bool throttle_try (struct throttle *t, uint64_t bytes);
 
-/* Queue for a slot and "bytes" of credit, at the end or "first", and wait until
- * both are granted.  As lock_wait: the lock, which the caller holds, is
- * released while it waits.
+/* Queue for slot and credit.  The writer is moved to t->granted when it has
+ * both.
  */
-void throttle_wait (struct throttle *t, struct lock *lock, uint64_t bytes,
-                    bool first);
+void throttle_queue (struct throttle *t, struct waiting_writer *w);
 
 /* Grant all waiting writers slot and credit, as if there were enough: they are
  * going to give both back.
@@ -123,12 +112,5 @@ void throttle_leave (struct throttle *t, uint64_t bytes);
 
 /* Give back "bytes" of credit, and grant it to the next writers. */
 void throttle_return (struct throttle *t, uint64_t bytes);
-
-/* Release the lock, then wake the writers that were granted slot and credit.  A
- * granted writer already owns both, so it can be woken after the lock is
- * released.  If writers are woken with the lock held, 1,000 clients make 0.8
- * times as many writes (Linux 6.18).
- */
-void throttle_unlock (struct throttle *t, struct lock *lock);
 
 #endif /* FILE_THROTTLE_H */

@@ -21,7 +21,6 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 srcdir=${srcdir:-$here/../..}
 builddir=${builddir:-$srcdir}
 NBDKIT=${NBDKIT:-$builddir/../nbdkit}
-export NBDKIT_CHECK=1
 
 # shellcheck source=tests/lib/lib.sh
 . "$srcdir/lib/lib.sh" || exit

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "util.h"
+#include "eviction/util.h"
 
 #define LOG_LIMIT_NS (3600 * UINT64_C (1000000000))
 

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "direct.h"
-#include "kernel.h"
-#include "util.h"
+#include "eviction/kernel.h"
+#include "eviction/util.h"
 
 /* The alignment to use if the kernel does not report one. */
 #define USUAL_ALIGN 4096U
