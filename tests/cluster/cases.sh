@@ -179,7 +179,7 @@ end_job ()
   watch_end
 }
 
-# As docs/scaling.md shows.
+# As examples/kubernetes/README.md shows.
 job_has_ended ()
 {
   kubectl get job "$1" -o jsonpath='{.status.conditions[*].type}' |

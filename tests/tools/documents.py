@@ -96,7 +96,8 @@ def main():
     """Look at all pages of the folder given."""
     installed = sys.argv[1] == "--installed"
     os.chdir(sys.argv[-1])
-    pages = sorted(glob.glob("*.md") + glob.glob("docs/*.md"))
+    pages = sorted(glob.glob("*.md") + glob.glob("docs/*.md") +
+                   glob.glob("examples/*/*.md"))
     wrong = []
     for page in pages:
         wrong += wrong_links(page)

@@ -61,8 +61,8 @@ parse "$stats"
 sed 's/ .*//' "$tmp/parsed" | sort -u >"$tmp/names"
 [ "$(wc -l <"$tmp/names")" -gt 10 ] || fail "metrics: $(<"$tmp/names")"
 while read -r metric; do
-  grep -qE "[\`_]${metric}[\`{]" "$srcdir/../docs/use.md" ||
-    fail "docs/use.md lacks $metric"
+  grep -qE "[\`_]${metric}[\`{]" "$srcdir/../docs/service.md" ||
+    fail "docs/service.md lacks $metric"
 done <"$tmp/names"
 
 has "plugin_info cache='none',version='$("$NBDKIT" file --version |
