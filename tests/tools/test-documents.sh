@@ -2,9 +2,8 @@
 # The documents have commands that can be pasted, links that lead somewhere, and
 # a complete synopsis.  The commands in README, the documents and the manual
 # pages are in blocks that bash can read.  Every test that a page names exists,
-# the manual's synopsis has every parameter, docs/how-it-works.md has the rules
-# of the engine, tests/README.md is up to date, and the mutants of
-# docs/testing.md can be made.
+# the manual's synopsis has every parameter, tests/README.md is up to date, and
+# the mutants of tests/sim can be made.
 # The script tests/ship/newcomer/run runs the commands.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
