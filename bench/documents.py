@@ -51,7 +51,6 @@ BESIDE = (
     Row("copy 2 GiB in, s", "copy-in", "seconds", 1),
     Row("… MiB left", "copy-in", "pages_left", 0, MIB),
     Row("… most page cache, MiB", "copy-in", "most_mib"),
-    Row("… CPU time of the server, s", "copy-in", "cpu_s", 1),
     Row("copy 2 GiB out, 64K, s", "copy-out-64k", "seconds", 1),
     Row("… MiB left", "copy-out-64k", "pages_left", 0, MIB),
     Row("4K writes in sequence, thousand a second", "write-4k", "per_second",
