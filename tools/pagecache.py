@@ -94,6 +94,9 @@ class File:
         if LIBC.syscall(CACHESTAT, self.fd, span, counts, 0) == -1:
             if ctypes.get_errno() == errno.EPERM:
                 raise _refused(self.path)
+            if ctypes.get_errno() == errno.EOPNOTSUPP:
+                raise OSError(errno.EOPNOTSUPP, "it is on hugetlbfs, whose "
+                              "pages are its storage", self.path)
             raise _os_error(self.path)
         return [n * PAGE for n in counts]
 
@@ -151,9 +154,14 @@ class Watch(Watcher):
         self.begin = time.monotonic()
         self.lock = threading.Lock()
 
+    def add(self, path):
+        """Count this file, too."""
+        self.samples.setdefault(path, [])
+        self.files.setdefault(path)
+
     def look(self):
         """Count each once.  The caller and the thread may both do so."""
-        for path in self.files:
+        for path in list(self.files):
             with self.lock, contextlib.suppress(OSError):
                 file = self.files[path]
                 if file and file.is_deleted() and os.path.exists(path):

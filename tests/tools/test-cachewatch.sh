@@ -3,7 +3,7 @@
 # device, and leaves the page cache as it is.  It counts by cachestat(2) and by
 # mincore(2), live and in lines, and never opens a file for writing.  A file's
 # name cannot control the terminal or forge lines.  --stats prints the
-# statistics of the plugin, from a file or a log.
+# statistics of the plugin, from a file or a log.  It says why pages may stay.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -178,6 +178,42 @@ eventually 20 grep -qs '^[0-9]' "$tmp/tsv" || fail 'it does not begin'
 kill -INT "$watching"
 wait "$watching" || fail 'Ctrl-C'
 [ -s "$tmp/out.svg" ] || fail 'no picture after Ctrl-C'
+
+# Why pages stay: below the screen, but not between lines for programs.
+start_and_connect file "$tmp/file"
+ask read 0 4K
+"$watch" --once "$tmp/file" >"$tmp/screen"
+grep -qE "^$tmp/file: [0-9,]+ pages; served by nbdkit \(pid $server\) without cache=none$" \
+  "$tmp/screen" || fail "a server without cache=none: $(<"$tmp/screen")"
+"$watch" --once --tsv "$tmp/file" >"$tmp/tsv"
+[ "$(wc -l <"$tmp/tsv")" = 2 ] || fail "reasons in --tsv: $(<"$tmp/tsv")"
+stop_nbdkit
+hold_pages map "$tmp/file"
+"$watch" --once "$tmp/file" >"$tmp/screen"
+grep -q "; mapped by python3 (pid $holder)$" "$tmp/screen" ||
+  fail "a process that maps the file: $(<"$tmp/screen")"
+let_pages_go
+"$watch" --once "$tmp/file" >"$tmp/screen"
+! grep -q '; ' "$tmp/screen" || fail "no reason: $(<"$tmp/screen")"
+
+# Storage that is the page cache, and a file below a loop device.
+if [ "$(id -u)" = 0 ]; then
+  for type in tmpfs hugetlbfs; do
+    mkdir "$tmp/$type"
+    mounts+=("$tmp/$type")
+    mount -t "$type" none "$tmp/$type" || continue
+    truncate -s 4M "$tmp/$type/f"
+    [ "$type" = hugetlbfs ] || echo >>"$tmp/$type/f"
+    "$watch" --once "$tmp/$type/f" >"$tmp/screen" 2>&1 || :
+    grep -q "it is on $type, whose pages are its storage$" "$tmp/screen" ||
+      fail "$type: $(<"$tmp/screen")"
+  done
+  cp "$tmp/file" "$tmp/backing"
+  attach "$tmp/backing"
+  "$watch" --once "$tmp/backing" >"$tmp/screen"
+  grep -qE "; it is the backing file of $device(;|$)" "$tmp/screen" ||
+    fail "a backing file: $(<"$tmp/screen")"
+fi
 
 if [ "$(id -u)" = 0 ]; then
   attach "$tmp/file"

@@ -32,14 +32,15 @@ refused ()
 random_file "$tmp/in" 64M
 truncate -s 64M "$tmp/out.img"
 ours=("[" "$NBDKIT" --exit-with-parent file "$tmp/out.img")
+source=("[" "$NBDKIT" --exit-with-parent -r file "$tmp/in" cache=none "]")
 
 verify 0 --interval 0.002 --json "$tmp/json" --plot "$tmp/plot.svg" -- \
-  nbdcopy -- "$tmp/in" "${ours[@]}" cache=none "]"
-jq -e '.[0] | .wrong == "" and .cachestat == 0 and .cachestats == 0 and
-       .plugin == "ours" and .of == 16384 and .most > 0 and (.samples | length) > 1' "$tmp/json" \
-  >/dev/null || fail "$(cat "$tmp/json")"
+  nbdcopy -- "${source[@]}" "${ours[@]}" cache=none "]"
+jq -e '.[1] | .wrong == "" and .cachestat == 0 and .cachestats == 0 and
+       .plugin == "ours" and .of == 16384 and .most > 0 and .reasons == [] and (.samples | length) > 1' \
+  "$tmp/json" >/dev/null || fail "$(cat "$tmp/json")"
 same "$tmp/in" "$tmp/out.img"
-jq -e '.[0].samples[-1][1] == 0' "$tmp/json" >/dev/null ||
+jq -e '.[1].samples[-1][1] == 0' "$tmp/json" >/dev/null ||
   fail 'the samples do not show the end'
 jq -r '.[0] | keys[]' "$tmp/json" >"$tmp/keys"
 while read -r key; do
@@ -50,12 +51,43 @@ grep -q 'width="900" height="420"' "$tmp/plot.svg" ||
   fail "the plot: $(head -n 5 "$tmp/plot.svg")"
 grep -q 'out.img: 0.0 MiB left' "$tmp/plot.svg" || fail 'the plot: what is left?'
 
-verify 1 --settle 0 -- nbdcopy -- "$tmp/in" "${ours[@]}" "]"
+# reason FILE REASON: a line of the report has the pages of the file and, among
+# others, this reason.
+reason ()
+{
+  grep -qE "^$1: [0-9,]+ pages left; (.*; )?$2(\$|;)" "$tmp/out" ||
+    fail "$1: not \"$2\": $(<"$tmp/out")"
+}
+
+# A source that nbdcopy reads itself, without a server.
+verify 1 --settle 0 --json "$tmp/json" -- \
+  nbdcopy -- "$tmp/in" "${ours[@]}" cache=none "]"
+grep -qE '^none +in .* more than 0 pages left$' "$tmp/out" || fail 'no verdict'
+reason "$tmp/in" 'it is not served by nbdkit'
+jq -e 'length == 2 and (.[1] | .plugin == "none" and .cachestat > 0 and
+       .reasons == ["it is not served by nbdkit"])' "$tmp/json" >/dev/null ||
+  fail "$(cat "$tmp/json")"
+# The command does not name it, but a program opens it; a log is no image.
+cat >"$tmp/script" <<END
+exec 3<"$tmp/in" 2>"$tmp/log.txt"
+head -c 2M /dev/zero >&2
+sleep 0.5
+END
+verify 1 --settle 0 -- "$NBDKIT" -U - file "$tmp/out.img" cache=none \
+  --run "bash $tmp/script"
+reason "$tmp/in" 'it is not served by nbdkit'
+[ "$(grep -c '^none ' "$tmp/out")" = 1 ] || fail 'more than the source'
+# --file says which files count.
+verify 0 --file "$tmp/out.img" -- nbdcopy -- "$tmp/in" "${ours[@]}" cache=none "]"
+! grep -q '^none ' "$tmp/out" || fail '--file, and another file counts'
+
+verify 1 --settle 0 -- nbdcopy -- "${source[@]}" "${ours[@]}" "]"
+reason "$tmp/out.img" 'its server was not given cache=none'
 grep -q 'more than 0 pages left' "$tmp/out" || fail 'what is wrong?'
 grep -q '16384 *64\.0 *more than' "$tmp/out" || fail 'how many MiB are left?'
 verify 0 --max-pages 16384 -- nbdcopy -- "$tmp/in" "${ours[@]}" "]"
 # The file is not always the next word.
-verify 0 -- nbdcopy -- "$tmp/in" [ "$NBDKIT" --exit-with-parent file cache=none \
+verify 0 -- nbdcopy -- "${source[@]}" [ "$NBDKIT" --exit-with-parent file cache=none \
   "$tmp/out.img" ]
 grep -q ' out.img .* ok$' "$tmp/out" || fail 'the file behind a parameter'
 refused 2 'say which files' -- "$NBDKIT" file cache=none "dir=$tmp" --run true
@@ -128,6 +160,17 @@ grep -q '^usage: tools/verify-cache ' "$tmp/err" || fail 'no usage'
   refused 3 '--json=/dev/full: No space left' --json /dev/full --file "$tmp/in" \
     -- true
 
+# Why pages stay: a process that maps the file, and one that has it open.
+hold_pages map "$tmp/in"
+mapping=$holder
+hold_pages LOCK_SH "$tmp/in"
+verify 0 --max-pages 16384 --file "$tmp/in" -- true
+reason "$tmp/in" "open in python3 \\(pid $holder\\)"
+reason "$tmp/in" "mapped by python3 \\(pid $mapping\\)"
+let_pages_go
+holder=$mapping
+let_pages_go
+
 # A machine without nbdkit.
 mkdir "$tmp/bin"
 ln -s "$(command -v cachestats)" "$(command -v nbdcopy)" "$tmp/bin"
@@ -153,6 +196,8 @@ fi
 if [ "$(id -u)" = 0 ]; then
   attach "$tmp/in"
   cat "$tmp/in" >/dev/null
+  verify 0 --max-pages 16384 --file "$tmp/in" -- true
+  reason "$tmp/in" "it is the backing file of $device"
   verify 0 --max-pages 16384 --file "$device" -- true
   grep -q "^$device is a loop device on $tmp/in, of which [1-9][0-9]* pages" \
     "$tmp/out" || fail 'nothing of the file below the loop device'
