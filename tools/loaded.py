@@ -5,6 +5,7 @@ the maps of these processes; and which images its other programs open."""
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import stat
@@ -56,13 +57,16 @@ def is_image(path):
 def served_files(command):
     """The files that "nbdkit file" in a command serves: those of file=, and
     behind the plugin the first word that is no parameter or option, and is a
-    file, unlike the argument of an option."""
+    file, unlike the argument of an option.  nbdkit-copy serves both files."""
     found = []
     for i, word in enumerate(command):
         if names_plugin(word) and "nbdkit" in " ".join(command[:i]):
             bare = [w for w in command[i + 1:] if not PARAMETER.match(w)]
             found += ([w for w in bare if os.path.exists(w)]
                       or [w for w in command[i + 1:i + 2] if w in bare])[:1]
+        elif os.path.basename(word) == "nbdkit-copy":
+            words = itertools.takewhile("--".__ne__, command[i + 1:])
+            found += [w for w in words if not re.match(r"-|nbds?(\+\w+)?:/", w)]
         elif word.startswith("file="):
             found.append(word.removeprefix("file="))
     return list(dict.fromkeys(found))

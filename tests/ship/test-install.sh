@@ -32,7 +32,7 @@ installed ()
 }
 
 in_build install
-for page in windowed-file-plugin cachewatch verify-cache; do
+for page in windowed-file-plugin cachewatch copy verify-cache; do
   [ -s "$(installed "*/man/man1/nbdkit-$page.1")" ] || fail "$page.1 is empty"
 done
 [ -z "$(find "$root" -name nbdkit-file-plugin.1)" ] ||
@@ -42,7 +42,7 @@ installed '*/libexec/nbdkit-windowed-file/nbdkit' >/dev/null
 installed '*/nbdkit-windowed-file-plugin.so' >/dev/null
 [ -z "$(find "$root" -name nbdkit-file-plugin.so)" ] ||
   fail "it takes the name of nbdkit's own plugin"
-for tool in cachewatch verify-cache; do
+for tool in cachewatch copy verify-cache; do
   installed "*/bash-completion/completions/nbdkit-$tool" >/dev/null
 done
 
@@ -55,7 +55,7 @@ for example in kubernetes/convert-job.yaml node-exporter/metrics.jq \
 done
 
 truncate -s 1M "$tmp/disk"
-for tool in cachewatch verify-cache; do
+for tool in cachewatch copy verify-cache; do
   program=$(installed "*/bin/nbdkit-$tool")
   "$program" --help >"$tmp/out" || fail "$program --help"
   grep -q "^usage: nbdkit-$tool" "$tmp/out" ||

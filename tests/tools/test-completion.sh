@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bash completes the options of the two tools, files, and a command after "--".
+# bash completes the options of the tools, files, and a command after "--".
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,7 +12,7 @@ rc=/usr/share/bash-completion/bash_completion
 mkdir -p "$tmp/share/bash-completion" "$tmp/bin" "$tmp/files"
 ln -s "$(cd "$srcdir/.." && pwd)/tools/completion" \
   "$tmp/share/bash-completion/completions"
-for tool in cachewatch verify-cache; do
+for tool in cachewatch copy verify-cache; do
   ln -s "$(cd "$srcdir/.." && pwd)/tools/$tool" "$tmp/bin/nbdkit-$tool"
 done
 touch "$tmp/files/disk.img"
@@ -34,6 +34,8 @@ gives ()
 
 gives 'nbdkit-cachewatch --inter\t' 'nbdkit-cachewatch --interval'
 gives 'nbdkit-cachewatch --st\td\t' 'nbdkit-cachewatch --stats disk.img'
+gives 'nbdkit-copy --pr\td\t' 'nbdkit-copy --print disk.img'
+gives 'nbdkit-copy a b -- --sync\t' 'nbdkit-copy a b -- --synchronous'
 gives 'nbdkit-verify-cache --max\e*' \
   'nbdkit-verify-cache --max-pages --max-running'
 gives 'nbdkit-verify-cache -- nbdkit-cachew\t' \

@@ -49,7 +49,7 @@ for script in "$srcdir"/../{scripts,tools,bench,packaging}/*; do
 done
 [ "$seen" -gt 5 ] || fail "only $seen scripts were found"
 
-for tool in cachewatch verify-cache; do
+for tool in cachewatch copy verify-cache; do
   limited "$srcdir/../tools/$tool" --version >"$tmp/out" || fail "$tool --version"
   grep -qx "$tool (not installed)" "$tmp/out" || fail "$tool: $(<"$tmp/out")"
 done

@@ -67,6 +67,10 @@ reason "$tmp/in" 'it is not served by nbdkit'
 jq -e 'length == 2 and (.[1] | .plugin == "none" and .cachestat > 0 and
        .reasons == ["it is not served by nbdkit"])' "$tmp/json" >/dev/null ||
   fail "$(cat "$tmp/json")"
+# The command names it, and no look at the processes sees who opens it.
+verify 1 --settle 0 --interval 3600 -- \
+  nbdcopy -- "$tmp/in" "${ours[@]}" cache=none "]"
+reason "$tmp/in" 'it is not served by nbdkit'
 # The command does not name it, but a program opens it; a log is no image.
 cat >"$tmp/script" <<END
 exec 3<"$tmp/in" 2>"$tmp/log.txt"
@@ -90,6 +94,11 @@ verify 0 --max-pages 16384 -- nbdcopy -- "$tmp/in" "${ours[@]}" "]"
 verify 0 -- nbdcopy -- "${source[@]}" [ "$NBDKIT" --exit-with-parent file cache=none \
   "$tmp/out.img" ]
 grep -q ' out.img .* ok$' "$tmp/out" || fail 'the file behind a parameter'
+# A copy that serves both.
+ln -s "$(cd "$srcdir/.." && pwd)/tools/copy" "$tmp/nbdkit-copy"
+NBDKIT=$NBDKIT verify 0 --interval 0.002 -- "$tmp/nbdkit-copy" "$tmp/in" "$tmp/out.img" -- -C 1
+[ "$(grep -cE '^ours +(in|out\.img) .* ok$' "$tmp/out")" = 2 ] ||
+  fail "nbdkit-copy: $(<"$tmp/out")"
 refused 2 'say which files' -- "$NBDKIT" file cache=none "dir=$tmp" --run true
 # A name that is not UTF-8.
 cp "$tmp/in" "$tmp/"$'\xff'
