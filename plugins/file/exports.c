@@ -168,15 +168,14 @@ exports_check (const char *key, const char *value)
 /* ---- opening ---- */
 
 /* Whether an open that failed with errno "err" lacked something that another
- * one would lack, too, or met another process's lease, or a file of NFS that is
- * gone.  File systems refuse to open a file for writing with any other errno,
- * and it may still be readable.
+ * one would lack, too, or met another process's lease.  File systems refuse to
+ * open a file for writing with any other errno, and it may still be readable.
  */
 static bool
 would_fail_again (int err)
 {
   return err == EMFILE || err == ENFILE || err == ENOMEM || err == EINTR ||
-         err == EAGAIN || err == ESTALE;
+         err == EAGAIN;
 }
 
 /* Whether a block device is set read-only: it can be opened for writing (since
@@ -219,8 +218,13 @@ open_checked (int path_fd, int flags, mode_t type)
   return fd;
 }
 
+/* Open the file "name" in the directory dirfd (or AT_FDCWD, for a path of the
+ * command line), and set e->writable.  Waits 0.5 s at most for another
+ * process's lease.  Returns -1 with errno: those of resolve, 0 for a file of
+ * another type, EAGAIN for a lease.
+ */
 static int
-open_found (int dirfd, const char *name, bool readonly, struct exported *e)
+open_file (int dirfd, const char *name, bool readonly, struct exported *e)
 {
   const int path_fd = resolve (dirfd, name, 0);
   int fd = -1;
@@ -244,23 +248,6 @@ open_found (int dirfd, const char *name, bool readonly, struct exported *e)
   }
   close (path_fd); /* does not fail, so errno stays */
   return fd;
-}
-
-/* Open the file "name" in the directory dirfd (or AT_FDCWD, for a path of the
- * command line), and set e->writable.  Waits 0.5 s at most for another
- * process's lease.  Returns -1 with errno: those of resolve, 0 for a file of
- * another type, EAGAIN for a lease.
- *
- * ESTALE: the name was another file's when it was looked up, as the kernel
- * remembers names of NFS for a while.
- */
-static int
-open_file (int dirfd, const char *name, bool readonly, struct exported *e)
-{
-  const int fd = open_found (dirfd, name, readonly, e);
-
-  return fd == -1 && errno == ESTALE ? open_found (dirfd, name, readonly, e)
-                                     : fd;
 }
 
 int

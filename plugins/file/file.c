@@ -6,8 +6,10 @@
 
 #include <config.h>
 
+#include <dlfcn.h>
 #include <linux/fs.h>
 #include <stdio.h>
+#include <string.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -35,12 +37,29 @@ file_unload (void)
   options_free ();
 }
 
+static struct nbdkit_plugin plugin;
+
+/* Let messages and --version have the name that the user has typed: that of the
+ * file from which nbdkit has loaded the plugin.
+ */
+static void __attribute__ ((constructor)) take_name (void)
+{
+  Dl_info info;
+
+  if (dladdr (&plugin, &info) &&
+      strstr (info.dli_fname, "windowed-file-plugin"))
+    plugin.name = "windowed-file";
+}
+
 static int
 file_config_complete (void)
 {
   nbdkit_debug ("nbdkit-windowed-file %s", VERSION_WITH_COMMIT);
   if (options_check () == -1)
     return -1;
+  if (options.cache_key == NULL && strcmp (plugin.name, "file") != 0)
+    fprintf (stderr, "nbdkit: %s: cache=none keeps the page cache empty\n",
+             plugin.name);
   throttle_set_budget (options.cache_limit);
   return stats_open ();
 }

@@ -137,14 +137,13 @@ set_number (const struct parameter *p, const char *value)
   return 0;
 }
 
-/* There can be only one source; repeated, it is the last of its kind. */
 static int
 set_source (const struct parameter *p, const char *value)
 {
-  if (source_given && options.source != p->source) {
-    nbdkit_error ("%s=%s: %s= was given before; exactly one of file=, dir=, "
+  if (source_given) {
+    nbdkit_error ("%s=%s: %s=%s was given before; exactly one of file=, dir=, "
                   "fd= and dirfd= is needed",
-                  p->key, value, source_given->key);
+                  p->key, value, source_given->key, source_given->value);
     return -1;
   }
   source_given = p;
@@ -160,9 +159,6 @@ set_path (const struct parameter *p, const char *value)
 {
   if (set_source (p, value) == -1)
     return -1;
-  free (options.path);
-  free (options.name);
-  options.name = NULL;
   options.path = realpath (value, NULL);
   if (options.path == NULL) {
     nbdkit_error ("%s=%s: %m", p->key, value);
@@ -253,9 +249,9 @@ set_stats (const struct parameter *p, const char *value)
               "nbdkit itself uses 0, 1 and 2"
 
 static struct parameter parameters[] = {
-  { "file", set_path, .source = SOURCE_FILE, .repeatable = true },
-  { "dir", set_path, .source = SOURCE_DIR, .repeatable = true },
-  { "directory", set_path, .source = SOURCE_DIR, .repeatable = true },
+  { "file", set_path, .source = SOURCE_FILE },
+  { "dir", set_path, .source = SOURCE_DIR },
+  { "directory", set_path, .source = SOURCE_DIR },
   { "fd", set_descriptor, .source = SOURCE_FD, DESCRIPTOR },
   { "dirfd", set_descriptor, .source = SOURCE_DIRFD, DESCRIPTOR },
   { "symlinks", set_choice,
@@ -285,7 +281,7 @@ static struct parameter parameters[] = {
     .most = INT64_MAX, .unit = 1,
     .expected = "a size from 256K to below 8E, such as 64M",
     .needs = EVICTION },
-  { "stats", set_stats, .repeatable = false },
+  { "stats", set_stats, .needs = NOTHING },
   { "stats-interval", set_number, .number = &options.stats_interval, .least = 1,
     .most = 24 * 60 * 60, .unit = 1,
     .expected = "a number of seconds from 1 to 86400", .needs = STATS },
@@ -322,7 +318,10 @@ options_set (const char *key, const char *value)
     return -1;
   }
   if (p->value && !p->repeatable) {
-    nbdkit_error ("%s=%s: %s= was given before", key, value, key);
+    nbdkit_error ("%s=%s: %s=%s was given before%s", key, value, key, p->value,
+                  p->source == SOURCE_FILE
+                    ? ": one file is served; nbdkit-copy copies it"
+                    : "");
     return -1;
   }
   if (p->set (p, value) == -1)
@@ -342,22 +341,17 @@ const char options_help[] =
   "                           Which symbolic links in DIRECTORY are served:\n"
   "                           all (default), those that stay inside, or none.\n"
   "cache=default|none|preserve\n"
-  "                           none: nothing of the file is left in the page\n"
-  "                           cache at the end, and little while it is used.\n"
-  "                           preserve: as none, but pages that were there\n"
-  "                           before stay there.  default: the kernel keeps\n"
-  "                           what it can.\n"
+  "                           none: leave nothing of the file in the page\n"
+  "                           cache.  preserve: leave what was there before.\n"
   "reduce-memory-pressure=BOOL\n"
   "                           The same as cache=none.\n"
   "fadvise=normal|random|sequential\n"
   "                           Hint to the kernel's readahead.\n"
   "cache-windows=N            Windows of a disk's ring (default 8).\n"
   "cache-window-size=SIZE     Size of a window (default 2M).\n"
-  "cache-limit=SIZE           Page cache of all disks together (default "
-  "128M).\n"
-  "stats=FILE                 Write statistics of each disk as JSON at the\n"
-  "                           start, at the end, and on SIGUSR1 (\"-\": to\n"
-  "                           the log).\n"
+  "cache-limit=SIZE           Page cache of all disks (default 128M).\n"
+  "stats=FILE                 Write statistics as JSON at the start, at the\n"
+  "                           end, and on SIGUSR1 (\"-\": to the log).\n"
   "stats-interval=SECONDS     Also write them every SECONDS seconds.";
 
 /* ---- all together ---- */

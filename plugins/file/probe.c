@@ -233,16 +233,11 @@ disk_probe (struct disk *d, int fd)
 bool
 disk_has_page_cache (const struct disk *d)
 {
+  static atomic_flag logged = ATOMIC_FLAG_INIT;
   const char *why = memory_file_system (d->id.magic);
-#ifdef STATX_ATTR_DAX
-  struct statx stx;
 
-  if (!d->id.is_block && statx (d->fd, "", AT_EMPTY_PATH, 0, &stx) == 0 &&
-      (stx.stx_attributes & STATX_ATTR_DAX))
-    why = "DAX";
-#endif
-  if (why)
-    nbdkit_debug ("%s: is on %s, which has no page cache to empty: "
+  if (why && !atomic_flag_test_and_set (&logged))
+    nbdkit_error ("%s: is on %s, which has no page cache to empty: "
                   "%s=%s does nothing here",
                   d->name, why, options.cache_key, options.cache_value);
   return why == NULL;

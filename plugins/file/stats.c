@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
@@ -203,6 +204,15 @@ write_log (bool changed_only)
 
 #define NO_FILE -2
 
+/* This server's file, with a lock, so that no other server replaces it. */
+static int current = -1;
+
+static bool
+is_locked (int fd)
+{
+  return flock (fd, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK;
+}
+
 /* Open the file that is there, and check that only statistics are replaced: it
  * could be a disk.  O_NONBLOCK is for a FIFO.  Sets *old.  Returns a
  * descriptor, NO_FILE, or -1 with nbdkit_error called.
@@ -212,8 +222,11 @@ open_old (struct stat *old)
 {
   char head[sizeof HEAD - 1];
   const char *why = NULL;
-  int fd = open (options.stats,
-                 O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+  int fd;
+
+  flock (current, LOCK_UN); /* until the file is replaced */
+  fd = open (options.stats,
+             O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
 
   if (fd == -1 && errno == ENOENT)
     return NO_FILE;
@@ -228,6 +241,8 @@ open_old (struct stat *old)
   }
   else if (fd == -1 || fstat (fd, old) == -1 || !S_ISREG (old->st_mode))
     why = "is not a regular file; use stats=- for the log";
+  else if (is_locked (fd))
+    why = "another server writes it; give each server a file of its own";
   else if (old->st_size > 0 &&
            (pread (fd, head, sizeof head, 0) != sizeof head ||
             memcmp (head, HEAD, sizeof head) != 0))
@@ -250,7 +265,7 @@ replace_file (const struct stat *old, const char *part)
 {
   const mode_t mode = old ? 0600 : 0666;
   FILE *out;
-  int fd;
+  int fd, kept;
 
   unlink (part); /* left by a server that was killed */
   fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
@@ -261,12 +276,20 @@ replace_file (const struct stat *old, const char *part)
       nbdkit_debug ("stats=%s: its owner is not kept: %m", options.stats);
     fchmod (fd, old->st_mode & 0777);
   }
+  is_locked (fd); /* the lock is that of "kept", too */
+  kept = fcntl (fd, F_DUPFD_CLOEXEC, 3);
   out = fdopen (fd, "w");
   if (out && write_and_close (out, false) == 0 &&
-      rename (part, options.stats) == 0)
+      rename (part, options.stats) == 0) {
+    if (current >= 0)
+      close (current);
+    current = kept;
     return 0;
+  }
   if (out == NULL)
     close (fd);
+  if (kept >= 0)
+    close (kept);
   return -1;
 }
 
@@ -388,6 +411,8 @@ stats_finish (void)
   }
   if (requested >= 0)
     close (requested);
+  if (current >= 0)
+    close (current);
   while ((s = all) != NULL) {
     all = s->next;
     free (s->name);

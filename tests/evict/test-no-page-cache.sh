@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On tmpfs, ramfs and hugetlbfs, which have no page cache to empty, cache=none
-# serves, and reports that in the debug log.
+# serves, and says so once.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,7 +32,7 @@ for type in tmpfs ramfs; do
   on $type
   random_file "$tmp/src" 3000001
   truncate -s 3000001 "$folder/disk"
-  start_nbdkit -v file "$folder/disk" cache=none
+  start_nbdkit file "$folder/disk" cache=none
   limited nbdcopy --flush "$tmp/src" "$uri"
   said $type
   same "$tmp/src" "$folder/disk"
@@ -46,7 +46,7 @@ if grep -qw hugetlbfs /proc/filesystems; then
   on hugetlbfs
   rm "$tmp/src"
   truncate -s 32M "$folder/disk" "$tmp/src"
-  start_nbdkit -v -r file "$folder/disk" cache=none
+  start_nbdkit -r file "$folder/disk" cache=none
   limited nbdcopy --allocated "$uri" "$tmp/copy"
   same "$tmp/src" "$tmp/copy"
   said hugetlbfs

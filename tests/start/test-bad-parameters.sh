@@ -46,6 +46,10 @@ refused fd dir --                       "dir=$tmp/dir" fd=7 7<"$disk"
 refused fd dirfd --                     dirfd=8 fd=7 7<"$disk" 8<"$tmp/dir"
 refused fd 7 --                         fd=7 fd=7 7<"$disk"
 refused dirfd 7 --                      dirfd=7 dirfd=7 7<"$tmp/dir"
+# People think that it copies.
+refused "$disk" "$tmp/other" nbdkit-copy -- "$tmp/other" "$disk"
+refused dir "$tmp/dir" --               "dir=$tmp" "dir=$tmp/dir"
+refused directory "$tmp/dir" --         "dir=$tmp" "directory=$tmp/dir"
 
 # It must be there, and of the right kind.
 for how in file file= ; do

@@ -170,18 +170,6 @@ disk_is_refused cache= cache=NONE cache=true 'cache=bogus cache=none' \
   'cache=none cache=bogus' fadvise= fadvise=Random \
   'fadvise=bogus fadvise=normal' 'fadvise=normal fadvise=bogus'
 
-# ---- until 1.32: repeated, the last one is served; later this is refused ----
-
-from=0 to=33
-
-means 'disk default normal' file=other file=disk
-means 'disk default normal' other file=disk
-means 'other default normal' disk other
-means 'disk none normal' disk cache=none disk
-means 'in default normal' dir=. dir=dir
-means 'in default normal' directory=. dir=dir
-means 'in default normal' dir=. directory=dir
-
 # ---- since 1.34 ----
 
 from=34 to=9999
@@ -191,6 +179,13 @@ means 'other none random' fd=7 cache=none fadvise=random
 each_means 'in default normal' dirfd=8 dirfd=010 dirfd=0x8
 each_means refused fd= fd=7x 'fd=7 ' fd=08 fd=2 fd=0 fd=-1 fd=99 \
   fd=4294967303 fd=8 dirfd=7
+means refused file=other file=disk
+means refused other file=disk
+means refused disk other
+means refused disk cache=none disk
+means refused dir=. dir=dir
+means refused directory=. dir=dir
+means refused dir=. directory=dir
 means refused fd=7 fd=7
 means refused fd=7 dirfd=8
 means refused dirfd=8 dirfd=8

@@ -211,6 +211,18 @@ if [ "$(id -u)" = 0 ]; then
   umount "$tmp/bound/stats"
 fi
 
+# Two servers do not replace each other's file.
+start_nbdkit file "$disk" stats="$tmp/shared"
+first=$server
+"$NBDKIT" -U "$tmp/second" file "$disk" stats="$tmp/shared" --run true \
+  2>"$tmp/second.log" && fail 'two servers with one file'
+grep -q "stats=$tmp/shared: another server writes it" "$tmp/second.log" ||
+  fail "$(<"$tmp/second.log")"
+server=$first
+stop_nbdkit
+start_nbdkit file "$disk" stats="$tmp/shared"
+stop_nbdkit
+
 # A symbolic link is not followed: not at the start, and not later.
 : >"$tmp/precious"
 rm "$stats"
