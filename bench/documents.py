@@ -39,7 +39,6 @@ README = (
     "ours", "newest-stock", "stock-default"), (
     Row("MiB of a 2 GiB image left in memory, once read", "copy-out-64k",
         "pages_left", 0, MIB),
-    Row("… once written", "copy-in", "pages_left", 0, MIB),
     Row("% left of another program's file after the image was read",
         "hot-file-read", "kept_percent"),
     Row("seconds to write 2 GiB, flush included", "copy-in", "seconds", 1),

@@ -2,7 +2,7 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 """List the errors in the documents, one line each: commands that cannot be
-pasted, and broken links.
+pasted, broken links, and pictures that no page describes.
 
   documents.py FOLDER              of the source folder
   documents.py --installed FOLDER  only links, of the folder in which the
@@ -10,6 +10,7 @@ pasted, and broken links.
 """
 
 import glob
+import json
 import os
 import re
 import sys
@@ -27,6 +28,7 @@ COMMANDS = re.compile(
     r"|cachestats|truncate|systemctl|kubectl|podman|rpmbuild|PATH=\S*|\./\S+"
     r"|(scripts|tools|bench|packaging|tests|build)/\S+) ")
 LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
+PICTURE = re.compile(r"!\[([^]]*)\]\(([^)\s]+)\)")
 TEST = re.compile(r"(?<![\w/.-])(?:tests/)?((?:[a-z]+/)*test-[\w-]+\.sh"
                   r"|unit/test-[\w-]+)")
 FOLDERS = "scripts|tools|bench|packaging|tests"
@@ -92,13 +94,45 @@ def wrong_names(path):
             yield f"{path}: there is no test {name}"
 
 
+def wrong_pictures(pages):
+    """Pictures that no page shows with a text, or with a number that is not in
+    the picture."""
+    texts = {}
+    for page in pages:
+        with open(page, encoding="utf-8") as f:
+            for text, target in PICTURE.findall(f.read()):
+                texts[os.path.normpath(os.path.join(os.path.dirname(page),
+                                                    target))] = text
+    for path in sorted(glob.glob("docs/pictures/*")):
+        text = texts.get(path, "")
+        if len(text.split()) < 5:
+            yield f"{path}: no page shows it with a text that describes it"
+        with open(path, encoding="utf-8") as f:
+            drawn = " ".join(re.findall(">([^<]+)</text>", f.read()))
+        for number in re.findall(r"\d[\d,.]*", text):
+            if number.rstrip(",.") not in drawn:
+                yield f"{path}: its text says {number}, which it does not show"
+
+
+def wrong_screens():
+    """What nbdkit-cachewatch printed, and docs/use.md does not show."""
+    with open("docs/use.md", encoding="utf-8") as f:
+        page = f.read()
+    with open("docs/measured-copies.json", encoding="utf-8") as f:
+        copies = json.load(f)
+    for who in ("stock-default", "ours"):
+        lines = copies[who]["once"].split("\n")[:8]
+        if "\n".join("    " + line for line in lines) not in page:
+            yield f"docs/use.md does not have the present screen of {who}"
+
+
 def main():
     """Look at all pages of the folder given."""
     installed = sys.argv[1] == "--installed"
     os.chdir(sys.argv[-1])
     pages = sorted(glob.glob("*.md") + glob.glob("docs/*.md") +
                    glob.glob("examples/*/*.md"))
-    wrong = []
+    wrong = [] if installed else [*wrong_pictures(pages), *wrong_screens()]
     for page in pages:
         wrong += wrong_links(page)
         if not installed:

@@ -4,7 +4,8 @@
 # pages are in blocks that bash can read.  Every test that a page names exists,
 # the manual's synopsis has every parameter, tests/README.md is up to date, and
 # the mutants of tests/sim can be made.
-# The script tests/ship/newcomer/run runs the commands.
+# Each picture is the one that the present data make, and a page shows it with
+# a text.  The script tests/ship/newcomer/run runs the commands.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -20,6 +21,18 @@ python3 "$srcdir/tools/documents.py" "$top" >"$tmp/wrong" || {
   cat "$tmp/wrong" >&2
   fail 'see above'
 }
+
+# Its modules need libnbd's.
+if /usr/bin/python3 -c 'import nbd' 2>/dev/null; then
+  mkdir "$tmp/pictures"
+  "$top/scripts/bench" --pictures "$tmp/pictures" || fail 'bench --pictures'
+  diff -qr "$top/docs/pictures" "$tmp/pictures" >&2 ||
+    fail 'draw them: scripts/bench --pictures docs/pictures'
+  find "$tmp/pictures" -size +29k >"$tmp/large"
+  [ ! -s "$tmp/large" ] || fail "above 30 KB: $(<"$tmp/large")"
+else
+  say 'The pictures are not compared: there is no module nbd of Python.'
+fi
 
 "$srcdir/lib/readme.py" >"$tmp/README.md" || fail 'lib/readme.py: see above'
 diff -u "$srcdir/README.md" "$tmp/README.md" >&2 ||
