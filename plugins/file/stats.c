@@ -154,8 +154,11 @@ write_and_close (FILE *out, bool changed_only)
   bool complete;
 
   setvbuf (out, buffer, _IOLBF, sizeof buffer); /* for write_line */
-  fprintf (out, HEAD ", \"version\": \"%s\", \"cache\": \"%s\"%s, \"disks\": [",
-           VERSION_WITH_COMMIT, cache_mode_name (options.cache),
+  fprintf (out,
+           HEAD ", \"version\": \"%s\", \"pid\": %ld, \"cache\": \"%s\"%s, "
+                "\"disks\": [",
+           VERSION_WITH_COMMIT, (long) getpid (),
+           cache_mode_name (options.cache),
            changed_only ? ", \"changed\": true" : "");
   for (s = all; s; s = s->next) {
     if (!has_changed (s) && changed_only)

@@ -81,8 +81,9 @@ ask_error E read 8388608 4096
 stop_nbdkit
 is '5 1' '"\(.reads) \(.failed_requests)"'
 jq -e --arg version "$("$NBDKIT" file --version | sed -n 's/^file //p')" \
-  'del(.disks) == {statistics: "nbdkit-file-plugin", $version, cache: "none"}' \
-  "$stats" >/dev/null || fail "the head: $(cat "$stats")"
+  --argjson pid "$server" \
+  'del(.disks) == {statistics: "nbdkit-file-plugin", $version, $pid,
+                   cache: "none"}' "$stats" >/dev/null || fail "the head: $(cat "$stats")"
 
 # A shorter file replaces a longer one, whole.
 start_nbdkit file "$disk" stats="$stats"
