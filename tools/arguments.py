@@ -37,6 +37,12 @@ def escaped(name):
     return UNSAFE.sub(escape, name)
 
 
+def harmless(text):
+    """Without control characters.  The plugin has escaped the names in its
+    statistics already, but anybody may have written the file."""
+    return escaped(text).replace("\\\\", "\\")
+
+
 def no_place(path):
     """The reason why no file can be written at this path, or None.  Checked
     before the work, or its result would be lost."""

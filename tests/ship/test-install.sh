@@ -49,7 +49,7 @@ done
 documents=$(installed '*/doc/nbdkit-windowed-file')
 python3 "$srcdir/tools/documents.py" --installed "$documents" >&2 ||
   fail 'links in the installed documents are broken, see above'
-for example in kubernetes/convert-job.yaml node-exporter/metrics.jq \
+for example in kubernetes/convert-job.yaml node-exporter/stats.conf \
   virt-v2v/Containerfile; do
   [ -s "$documents/examples/$example" ] || fail "not installed: $example"
 done

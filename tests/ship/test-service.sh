@@ -3,6 +3,8 @@
 # while a client is connected, and can be when none is; what is mounted in its
 # place is served from then on, also below the mount point.  A directory that is
 # missing for a while, and a server that dies often, do not end the socket.
+# With the units of examples/node-exporter, the statistics of all servers become
+# metrics while these run.
 #
 # systemd runs in a container on this machine's own root, with an overlay over
 # it.
@@ -99,7 +101,7 @@ use ()
   name=$(systemd-escape --path "$1")
   service=$unit$name.service
   socket=$unit$name.socket
-  at="?socket=/run/nbdkit-windowed-file/$name.sock"
+  at="?socket=/run/nbdkit-windowed-file/${name//\\/%5C}.sock"
 }
 
 # new_image NAME: in the directory, which belongs to the server's user.
@@ -192,3 +194,48 @@ for _ in 1 2 3 4 5 6 7; do
   eventually 20 shows late || fail 'no server after one has died'
 done
 stop_units
+
+# Metrics, also of an instance whose name has a backslash.
+examples=$srcdir/../examples/node-exporter
+metrics=$root/var/lib/prometheus/node-exporter
+install -D -m 644 -t "$root/etc/systemd/system/$unit.service.d" \
+  "$examples/stats.conf"
+install -m 644 -t "$root/etc/systemd/system" \
+  "$examples/nbdkit-metrics.service" "$examples/nbdkit-metrics.timer"
+mkdir -p "$metrics"
+rm -f "$metrics"/*
+inside systemctl daemon-reload
+for folder in /srv/one /srv/an-other; do
+  use "$folder"
+  new_image disk
+  inside systemctl start "$socket"
+  must_show disk "$folder, with statistics"
+done
+
+write_metrics ()
+{
+  inside systemctl start nbdkit-metrics.service 2>"$tmp/said" || {
+    inside journalctl --no-pager -n 20 -u nbdkit-metrics.service >&2 || :
+    fail "nbdkit-metrics.service: $(<"$tmp/said")"
+  }
+}
+
+write_metrics
+[ "$(cd "$metrics" && echo *)" = nbdkit.prom ] ||
+  fail "in place of nbdkit.prom: $(ls -l "$metrics")"
+[ "$(stat -c %a "$metrics/nbdkit.prom")" = 644 ] ||
+  fail "the collector cannot read it: $(ls -l "$metrics")"
+for server in srv-one srv-anx2dother; do
+  grep -q "^nbdkit_file_plugin_info{server=\"$server\"," \
+    "$metrics/nbdkit.prom" || fail "no $server: $(<"$metrics/nbdkit.prom")"
+done
+rm "$metrics/nbdkit.prom"
+inside systemctl start nbdkit-metrics.timer
+eventually 20 test -s "$metrics/nbdkit.prom" || fail 'the timer writes nothing'
+inside systemctl stop nbdkit-metrics.timer
+for folder in /srv/one /srv/an-other; do
+  use "$folder"
+  stop_units
+done
+write_metrics
+[ ! -e "$metrics/nbdkit.prom" ] || fail 'metrics of servers that have ended'

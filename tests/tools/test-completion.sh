@@ -34,6 +34,8 @@ gives ()
 
 gives 'nbdkit-cachewatch --inter\t' 'nbdkit-cachewatch --interval'
 gives 'nbdkit-cachewatch --st\td\t' 'nbdkit-cachewatch --stats disk.img'
+gives 'nbdkit-cachewatch --stats --pr\td\t' \
+  'nbdkit-cachewatch --stats --prometheus disk.img'
 gives 'nbdkit-copy --pr\td\t' 'nbdkit-copy --print disk.img'
 gives 'nbdkit-copy a b -- --sync\t' 'nbdkit-copy a b -- --synchronous'
 gives 'nbdkit-verify-cache --max\e*' \

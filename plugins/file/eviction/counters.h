@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* The counters: X (index, key in the statistics).  The manual page explains
- * each key, and metrics.jq makes a metric of it.  The number of waits is
+ * each key, and tools/metrics.py makes a metric of it.  The number of waits is
  * followed by their time.  The last three are current values, see flight.h.
  */
 #define COUNTERS(X)                                                            \
