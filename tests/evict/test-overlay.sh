@@ -34,7 +34,7 @@ copies_out ()
 {
   local ahead
 
-  ahead=$(read_ahead "$disk")
+  ahead=$(read_ahead "$real")   # that of the device below
   drop "$real"
   start_nbdkit file "$disk" cache=none
   watched "$real" $((32 * 1048576 + 16 * 262144 + 2 * ahead)) \

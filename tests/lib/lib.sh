@@ -26,7 +26,6 @@ pids=()        # processes to end
 mounts=()      # folders that may be mounted
 under_pids=()  # processes that mounts are on
 immutable=()   # files to make changeable again
-tuned=()       # files of /sys, each with the value that it had
 own_pid=$BASHPID
 under=()       # a command to run the server under, such as strace
 client_up=
@@ -88,13 +87,27 @@ need_root ()
   [ "$(id -u)" = 0 ] || lacks "needs root"
 }
 
-# tune FILE VALUE: write it to a file of /sys, if that is there, until the script
-# ends.
+# tune FILE VALUE: write it to a file of /sys, if that is there, until untune or
+# the end of the script.  The settings of a loop device outlive its file: call
+# untune before the device goes, or the next user gets them, and loses its own.
 tune ()
 {
   [ -w "$1" ] || return 0
-  tuned+=("$1" "$(<"$1")")
+  echo "$1 $(<"$1")" >>"$tmp/tuned"
   echo "$2" >"$1"
+}
+
+# untune [FOLDER]: give all files of /sys the value that they had before this
+# script, or the script whose temporary folder this is, has changed them.
+untune ()
+{
+  local folder=${1:-$tmp} file value
+
+  [ -s "$folder/tuned" ] || return 0
+  tac "$folder/tuned" | while read -r file value; do
+    [ ! -w "$file" ] || echo "$value" >"$file"
+  done
+  rm "$folder/tuned"
 }
 
 # alive PID: a process that this script started still runs.  The number alone
@@ -192,9 +205,7 @@ cleanup ()
     eventually 5 gone "$i" || send KILL "$i"
     eventually 5 gone "$i"
   done
-  for ((i = 0; i < ${#tuned[@]}; i += 2)); do
-    [ ! -w "${tuned[i]}" ] || echo "${tuned[i + 1]}" >"${tuned[i]}"
-  done
+  [ -z "$tmp" ] || untune
   for i in "${immutable[@]}"; do chattr -i "$i" 2>/dev/null; done
   # A loop device that is mounted is detached with its mount.
   detach "$tmp"
@@ -237,6 +248,7 @@ sweep ()
       while IFS=/ read -r _ _ owner _; do
         kill -KILL "$owner" 2>/dev/null || :
       done
+    untune "$left"
     # Before the mounts go, as the name of a file is unknown afterwards.
     detach "$left"
     tac /proc/self/mounts | while read -r _ at _; do
@@ -756,16 +768,21 @@ on_each ()
 }
 
 # read_ahead AT: bytes that the kernel reads ahead in a file, folder or block
-# device.  btrfs hides its device; 4 MiB is what it uses at least.
+# device.  If the device below is unknown, as on btrfs and overlayfs, it is the
+# most that any device has, and at least the 4 MiB of btrfs.
 read_ahead ()
 {
-  local kb=4096 device format=%Hd:%Ld
+  local format=%Hd:%Ld file
 
   [ ! -b "$1" ] || format=%Hr:%Lr
-  device=$(stat -L -c "$format" "$1")
-  [ ! -e "/sys/class/bdi/$device/read_ahead_kb" ] ||
-    kb=$(<"/sys/class/bdi/$device/read_ahead_kb")
-  echo $((kb * 1024))
+  file=/sys/class/bdi/$(stat -L -c "$format" "$1")/read_ahead_kb
+  if [ -e "$file" ]; then
+    echo $(($(<"$file") * 1024))
+    return
+  fi
+  # A device may go at this moment.
+  { cat /sys/class/bdi/*/read_ahead_kb 2>/dev/null || :; } |
+    sort -n | awk 'END { print ($1 > 4096 ? $1 : 4096) * 1024 }'
 }
 
 # watch_start FILE [PAGES]: count its cached pages until watch_end, see

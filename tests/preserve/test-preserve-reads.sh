@@ -54,12 +54,13 @@ read_once ()
 
 for type in ext4 btrfs; do
   mounted $type 1G
-  # btrfs hides its device, and has much readahead anyway.
-  bdi=/sys/class/bdi/$(stat -c %Hd:%Ld "$mounted")/read_ahead_kb
-  tune "$bdi" 8192
+  # Of the loop device below.  btrfs does not use its device's, and has much.
+  device=$(losetup -nO NAME -j "$mounted.img")
+  tune "/sys/block/${device##*/}/queue/read_ahead_kb" 8192
   random_file "$mounted/disk" $size
   half_read "$mounted/disk"
   read_all "$mounted/disk" "$type, 8 MiB readahead"
+  untune
   umount "$mounted"
 done
 
