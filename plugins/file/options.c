@@ -330,28 +330,25 @@ options_set (const char *key, const char *value)
   return 0;
 }
 
-/* In "nbdkit file --help", a few lines each. */
+/* In "nbdkit file --help", a few lines each.  nbdkit's completion for bash
+ * offers what precedes the first "=" of a line, so each parameter begins one.
+ */
 const char options_help[] =
-  "[file=]FILENAME            The file or block device to serve.\n"
-  "dir=DIRECTORY, directory=DIRECTORY\n"
-  "                           A directory of files to serve, by export name.\n"
+  "file=FILENAME              The file or device (\"file=\" is optional).\n"
+  "dir=DIRECTORY              A directory of files to serve, by export name.\n"
+  "directory=DIRECTORY        The same as dir=.\n"
   "fd=FD                      An inherited file descriptor to serve.\n"
   "dirfd=FD                   An inherited directory to serve.\n"
-  "symlinks=follow|beneath|refuse\n"
-  "                           Which symbolic links in DIRECTORY are served:\n"
-  "                           all (default), those that stay inside, or none.\n"
+  "symlinks=follow|beneath|refuse  Links: all, those that stay, or none.\n"
   "cache=default|none|preserve\n"
   "                           none: leave nothing of the file in the page\n"
   "                           cache.  preserve: leave what was there before.\n"
-  "reduce-memory-pressure=BOOL\n"
-  "                           The same as cache=none.\n"
-  "fadvise=normal|random|sequential\n"
-  "                           Hint to the kernel's readahead.\n"
-  "cache-windows=N            Windows of a disk's ring (default 8).\n"
+  "reduce-memory-pressure=BOOL  The same as cache=none.\n"
+  "fadvise=normal|random|sequential  Hint to the kernel's readahead.\n"
+  "cache-windows=N            Windows of an image (default 8).\n"
   "cache-window-size=SIZE     Size of a window (default 2M).\n"
-  "cache-limit=SIZE           Page cache of all disks (default 128M).\n"
-  "stats=FILE                 Write statistics as JSON at the start, at the\n"
-  "                           end, and on SIGUSR1 (\"-\": to the log).\n"
+  "cache-limit=SIZE           Page cache of all images (default 128M).\n"
+  "stats=FILE                 Write statistics as JSON (\"-\": to the log).\n"
   "stats-interval=SECONDS     Also write them every SECONDS seconds.";
 
 /* ---- all together ---- */

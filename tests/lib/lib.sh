@@ -405,6 +405,14 @@ lists ()
     fail "$1: the list of exports"
 }
 
+# parameters: the names of the plugin's parameters, which are in one table, in
+# that order.
+parameters ()
+{
+  sed -n '/^static struct parameter parameters/,/^};/ s/^  { "\([^"]*\)".*/\1/p' \
+    "$srcdir/../plugins/file/options.c"
+}
+
 # find_stock: $stock is the stock plugin, which our Debian package puts aside.
 find_stock ()
 {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The plugin reports its name, version and build, runs requests in parallel, and
-# advertises to clients all that it can do.
+# advertises to clients all that it can do.  The help text, the manual page and the
+# completion have the parameters of the plugin's table.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,14 +19,32 @@ for line in name=file file_windowed=yes thread_model=parallel \
   grep -qFx "$line" "$tmp/plugin" || fail "--dump-plugin lacks $line"
 done
 
+# The help text, the headings of the manual page and its synopsis have each
+# parameter of the table and no others.  nbdkit's completion for bash reads the
+# help text with this expression.
 "$NBDKIT" file --help >"$tmp/help"
-for word in file= dir= directory= fd= dirfd= cache= fadvise= \
-  reduce-memory-pressure= cache-windows= cache-window-size= \
-  cache-limit=; do
-  grep -qF "$word" "$tmp/help" || fail "--help does not tell of $word"
-done
+manual=$srcdir/../docs/nbdkit-windowed-file-plugin.pod
+parameters >"$tmp/table"
+grep -qx cache-windows "$tmp/table" || fail "the table: $(<"$tmp/table")"
+grep -E '^[-a-z0-9]+=' "$tmp/help" | sed 's/=.*//' | diff "$tmp/table" - >&2 ||
+  fail 'other parameters in --help, or in another order'
+sed -n 's/^=item \[\{0,1\}B<\([-a-z0-9]*\)=.*/\1/p' "$manual" | sort -u |
+  diff <(sort "$tmp/table") - >&2 ||
+  fail 'other parameters have a heading in the manual page'
+sed -n '/^=head1 SYNOPSIS/,/^=head1 DESCRIPTION/p' "$manual" |
+  grep -oE '[-a-z0-9]+\]?=' | sed 's/]*=//' | sort -u |
+  diff <(sort "$tmp/table") - >&2 ||
+  fail "other parameters are in the manual page's synopsis"
+# Those that have no effect with cache=default.
+awk '/^  { "/ { split ($0, word, "\""); key = word[2] }
+     /\.needs = EVICTION/ { print key }' "$srcdir/../plugins/file/options.c" |
+  sort >"$tmp/needing"
+grep 'need B<cache=none> or B<cache=preserve>' "$manual" |
+  grep -o '^.* need' | grep -o 'B<[^>]*>' | sed 's/B<\(.*\)>/\1/' | sort |
+  diff "$tmp/needing" - >&2 ||
+  fail 'the manual page says of others that they need cache=none'
 sed -n '/^cache=/,/^[a-z-]*=BOOL/p' "$tmp/help" | tr -s ' \n' ' ' |
-  grep -q 'nothing of the file is left in the page cache at the end' ||
+  grep -q 'none: leave nothing of the file in the page cache' ||
   fail "--help does not say what cache=none does"
 
 truncate -s 1M "$tmp/disk"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# bash completes the options of the tools, files, and a command after "--".
+# bash completes the options of the tools, files, and a command after "--"; with
+# nbdkit's own completion, each parameter of the plugin.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,6 +16,7 @@ ln -s "$(cd "$srcdir/.." && pwd)/tools/completion" \
 for tool in cachewatch copy verify-cache; do
   ln -s "$(cd "$srcdir/.." && pwd)/tools/$tool" "$tmp/bin/nbdkit-$tool"
 done
+nbdkit=$(realpath "$(command -v "$NBDKIT")")
 touch "$tmp/files/disk.img"
 unset BASH_COMPLETION_USER_DIR XDG_DATA_DIRS
 
@@ -26,7 +28,8 @@ gives ()
 
   # To the beginning of the line, and let it be echoed.
   line=$(cd "$tmp/files" && printf '%b\x01echo \n' "$1" |
-    HOME=$tmp INPUTRC=/dev/null LC_ALL=C PATH=$tmp/bin:$PATH TERM=dumb \
+    HOME=$tmp INPUTRC=/dev/null LC_ALL=C TERM=dumb \
+      PATH=$tmp/bin:${nbdkit%/*}:$PATH \
       XDG_DATA_HOME=$tmp/share limited bash --noprofile --rcfile "$rc" -i \
       2>"$tmp/log")
   [ "${line% }" = "$2" ] || fail "$1: $line"
@@ -42,3 +45,7 @@ gives 'nbdkit-verify-cache --max\e*' \
   'nbdkit-verify-cache --max-pages --max-running'
 gives 'nbdkit-verify-cache -- nbdkit-cachew\t' \
   'nbdkit-verify-cache -- nbdkit-cachewatch'
+
+[ -e "${rc%/*}/completions/nbdkit" ] || exit 0
+all=$(parameters | sed 's/$/=/' | LC_ALL=C sort | tr '\n' ' ')
+gives 'nbdkit file \e*' "nbdkit file ${all% }"
