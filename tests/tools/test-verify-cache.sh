@@ -67,7 +67,7 @@ reason "$tmp/in" 'it is not served by nbdkit'
 jq -e 'length == 2 and (.[1] | .plugin == "none" and .cachestat > 0 and
        .reasons == ["it is not served by nbdkit"])' "$tmp/json" >/dev/null ||
   fail "$(cat "$tmp/json")"
-# The command names it, and no look at the processes sees who opens it.
+# The command names it, and no look at the processes sees which one opens it.
 verify 1 --settle 0 --interval 3600 -- \
   nbdcopy -- "$tmp/in" "${ours[@]}" cache=none "]"
 reason "$tmp/in" 'it is not served by nbdkit'

@@ -70,7 +70,7 @@ page_at (uint64_t offset)
   return offset / pages.unit < PAGES ? offset / pages.unit : PAGES;
 }
 
-/* What is dropped is on the disk, nobody else's, and not being written. */
+/* Dropped pages are on the disk, no other process's, and not being written. */
 static void
 check_calls (void)
 {
