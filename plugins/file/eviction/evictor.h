@@ -2,8 +2,9 @@
  *
  * Requests record in the page map what they read and write, see page_map.h.
  * The disk's own thread starts the writeback of full windows, waits for the
- * oldest, and drops its pages; it drops what was read, the least recently read
- * cell first; and it empties the disk when it is idle or closed.
+ * oldest pieces, and drops their pages.  Readers drop what was read, the least
+ * recently read cell first.  The thread empties the disk when it is idle or
+ * closed.
  *
  * A page stays if it is in a window (until it is on the disk) or another
  * process's; and while it is being dropped no request begins to write to it.

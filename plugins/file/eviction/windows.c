@@ -6,8 +6,7 @@
  * the same order.  Where ranges cannot be waited for, a sync of the file serves
  * all pieces that were started.
  *
- *   filling ──▶ sealed ──▶ started: a queue of pieces ──▶ waited for ──▶
- * dropped
+ *   filling ──▶ sealed ──▶ pieces: started ──▶ waited for ──▶ dropped
  *
  * A page that is written again is not "started" any more, so no wait for an
  * earlier piece makes it clean.
