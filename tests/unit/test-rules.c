@@ -546,7 +546,7 @@ an_idle_disk_is_emptied (void **state)
   assert_true (e.counts.touched.high == 14 * MiB);
 }
 
-/* What was read is dropped without regard to readers. */
+/* All read cells are dropped, without regard to readers. */
 static void
 an_emptying_drops_all_reads (void **state)
 {
