@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/magic.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +26,7 @@
 #include "eviction/util.h"
 
 /* All connections.  The lock guards the list. */
-static pthread_mutex_t connections_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock connections_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static LIST_HEAD (list, connection) connections;
 
 /* Check that cache=preserve can keep its promise.  Reads need O_DIRECT, which
@@ -96,9 +95,9 @@ connection_open (int readonly)
                  options.cache == CACHE_PRESERVE ? POSIX_FADV_RANDOM
                                                  : options.fadvise);
 
-  pthread_mutex_lock (&connections_lock);
+  lock_take (&connections_lock);
   LIST_INSERT_HEAD (&connections, c, link);
-  pthread_mutex_unlock (&connections_lock);
+  lock_release (&connections_lock);
   return c;
 }
 
@@ -107,9 +106,9 @@ connection_close (void *handle)
 {
   struct connection *c = handle;
 
-  pthread_mutex_lock (&connections_lock);
+  lock_take (&connections_lock);
   LIST_REMOVE (c, link);
-  pthread_mutex_unlock (&connections_lock);
+  lock_release (&connections_lock);
 
   release (c);
 }

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +26,11 @@
  * guards all of this and the disks' refs.  The lock of an evictor may be taken
  * while it is held, not the other way round.
  */
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock registry_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static void *registry;
 static unsigned nr_open, nr_kept; /* disks: with references or a thread, and
                                    * remembered for an error */
-static pthread_cond_t disk_closed = PTHREAD_COND_INITIALIZER;
+static struct cond disk_closed = { .cond = PTHREAD_COND_INITIALIZER };
 static pthread_t last_thread; /* that freed its disk, to be joined; 0 = none */
 
 /* The most disks without clients that are remembered for an error. */
@@ -159,7 +158,7 @@ disk_free (void *disk)
 
   take_down (d);
   direct_close (&d->direct);
-  pthread_mutex_destroy (&d->opening);
+  lock_destroy (&d->opening);
   free (d->name);
   free (d);
 }
@@ -176,7 +175,7 @@ disk_new (const char *name, const struct identity *id)
   }
   d->id = *id;
   d->fd = d->evictor_fd = -1;
-  pthread_mutex_init (&d->opening, NULL);
+  lock_init (&d->opening);
   return d;
 }
 
@@ -243,7 +242,7 @@ registered (struct disk *made)
 {
   struct disk **entry, *d;
 
-  pthread_mutex_lock (&registry_lock);
+  lock_take (&registry_lock);
   entry = tsearch (made, &registry, identity_order);
   d = entry ? *entry : NULL;
   if (d) {
@@ -255,7 +254,7 @@ registered (struct disk *made)
     }
     d->refs++;
   }
-  pthread_mutex_unlock (&registry_lock);
+  lock_release (&registry_lock);
   return d;
 }
 
@@ -280,12 +279,12 @@ disk_get (const struct exported *e)
   }
   /* Other clients of this disk wait, so that each description is opened once.
    */
-  pthread_mutex_lock (&d->opening);
+  lock_take (&d->opening);
   if (d->fd == -1)
     is_open = set_up (d, e);
   else if (e->writable && !d->may_write)
     is_open = let_write (d, e);
-  pthread_mutex_unlock (&d->opening);
+  lock_release (&d->opening);
   if (is_open)
     return d;
   disk_put (d);
@@ -332,9 +331,9 @@ put_unlocks (struct disk *d, bool gone)
     tdelete (d, &registry, identity_order);
     nr_open--;
     kept = err && keep_locked (d, err);
-    pthread_cond_signal (&disk_closed);
+    cond_signal (&disk_closed);
   }
-  pthread_mutex_unlock (&registry_lock);
+  lock_release (&registry_lock);
   errno = err;
   if (err && !(kept && d->lost))
     nbdkit_error ("%s: all clients have disconnected, and none has got the "
@@ -359,7 +358,7 @@ release (void *arg)
   pthread_t previous = 0;
   bool gone;
 
-  pthread_mutex_lock (&registry_lock);
+  lock_take (&registry_lock);
   gone = evictor_is_emptied (d->evictor);
   if (gone) {
     previous = last_thread;
@@ -376,7 +375,7 @@ disk_put (struct disk *d)
 {
   bool is_last;
 
-  pthread_mutex_lock (&registry_lock);
+  lock_take (&registry_lock);
   is_last = --d->refs == 0;
   if (is_last && d->evictor)
     evictor_close (d->evictor);
@@ -386,10 +385,10 @@ disk_put (struct disk *d)
 void
 disk_free_all (void)
 {
-  pthread_mutex_lock (&registry_lock);
+  lock_take (&registry_lock);
   while (nr_open > 0)
-    pthread_cond_wait (&disk_closed, &registry_lock);
-  pthread_mutex_unlock (&registry_lock);
+    lock_wait (&registry_lock, &disk_closed);
+  lock_release (&registry_lock);
   tdestroy (registry, disk_free);
   registry = NULL;
   nr_kept = 0;

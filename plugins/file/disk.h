@@ -8,7 +8,6 @@
 #ifndef FILE_DISK_H
 #define FILE_DISK_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,7 +52,7 @@ struct disk {
   unsigned refs;      /* connections; guarded by the registry's lock */
   int lost;           /* errno value of an error for which no request of earlier
                        * clients has failed, or 0; constant */
-  pthread_mutex_t opening; /* held while a client opens the disk */
+  struct lock opening; /* held while a client opens the disk */
   /* Descriptions of its own: the one that flushes sync, -1 = not open yet, and
    * the evictor's, -1 = no evictor.
    */

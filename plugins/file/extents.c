@@ -21,7 +21,6 @@
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/param.h>
@@ -32,6 +31,7 @@
 
 #include "connection.h"
 #include "eviction/pagecache.h"
+#include "eviction/util.h"
 
 /* A client's request for block status. */
 struct query {
@@ -44,7 +44,7 @@ struct query {
 /* ---- the remembered run of data ---- */
 
 /* Guards the runs of all connections, each for a few instructions. */
-static pthread_mutex_t runs_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock runs_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 /* Return the end of the remembered run that "offset" is in, or 0. */
 static uint64_t
@@ -53,13 +53,13 @@ recall (const struct query *q, uint64_t offset)
   struct data_run *run = &q->c->run;
   uint64_t end = 0;
 
-  pthread_mutex_lock (&runs_lock);
+  lock_take (&runs_lock);
   if (offset >= run->start && offset < run->end && run->size == q->size &&
       run->zeroed == q->zeroed)
     end = run->end;
   if (end && end <= q->limit)
     run->end = 0;
-  pthread_mutex_unlock (&runs_lock);
+  lock_release (&runs_lock);
   return end;
 }
 
@@ -243,9 +243,9 @@ is_hole (const struct query *q, uint64_t offset, bool is_data, uint64_t *end)
   hole = look (q, offset, is_data, end);
   if (!hole && *end > q->limit) {
     /* Of no use if a zero or trim has ended since the query began. */
-    pthread_mutex_lock (&runs_lock);
+    lock_take (&runs_lock);
     q->c->run = (struct data_run){ offset, *end, q->size, q->zeroed };
-    pthread_mutex_unlock (&runs_lock);
+    lock_release (&runs_lock);
   }
   return hole;
 }

@@ -1,8 +1,9 @@
 /* What all files share of the world outside the plugin, except files: locks,
  * waiting, the clock, threads, and interrupted calls.
  *
- * The engine asks for time, threads and locks only through this header, and for
- * the file only through kernel.h.  tests/sim implements both a second time.
+ * The engine, and the files that call it, ask for time, threads and locks only
+ * through this header, and the engine for the file only through kernel.h.
+ * tests/sim implements both a second time.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -35,7 +36,9 @@ void lock_release (struct lock *l);
 /* Assert that the caller holds the lock. */
 void lock_assert (const struct lock *l);
 
-/* A condition, whose waits with a time limit use CLOCK_MONOTONIC. */
+/* A condition, whose waits with a time limit use CLOCK_MONOTONIC if cond_init
+ * has made it.
+ */
 struct cond {
   pthread_cond_t cond;
 };
