@@ -222,7 +222,7 @@ file_check (const char *name, const char *log, const char *control_name)
   buf = read_file (fd, model.size);
   forgotten = model_lost (&model, buf, model.size, 0, NULL);
   if (forgotten && file_is_on_ext4 (fd))
-    model_take_accepted (&model, buf, model.size, 0,
+    model_take_accepted (&model, buf, model.size, 0, 0,
                          map_control (control_name));
   close (fd);
 

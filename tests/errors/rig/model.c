@@ -324,10 +324,29 @@ print_loss (const struct model *m, const struct segment *s, size_t promised,
   fprintf (report, "\n");
 }
 
-/* "sent" is the time of a read, or 0, and what was sent before "since" counts
- * only if it was promised.  Another program's write that was lost before the
- * server started may be in memory only.
+/* The first change of a segment that a read may return which was sent at the
+ * time "sent", or 0.  What was sent before "since" counts only if it was
+ * promised.  Another program's write that was lost before the server started
+ * may be in memory only.
  */
+static size_t
+first_valid (const struct model *m, const struct segment *s, uint64_t sent,
+             uint64_t since)
+{
+  const size_t covered = latest_covered (m, s, sent, since);
+
+  return covered > s->promised ? covered : s->promised;
+}
+
+/* From which time on changes count for model_stale. */
+static uint64_t
+stale_since (const struct model *m, bool refused)
+{
+  const uint64_t since = m->since > m->begun ? m->since : m->begun;
+
+  return refused && m->left > since ? m->left : since;
+}
+
 static uint64_t
 count_old (const struct model *m, const unsigned char *buf, uint64_t count,
            uint64_t offset, uint64_t sent, uint64_t since, FILE *report)
@@ -337,8 +356,7 @@ count_old (const struct model *m, const unsigned char *buf, uint64_t count,
 
   for (i = find (m, offset); offset < end; i++) {
     const struct segment *s = &m->segments[i];
-    const size_t covered = latest_covered (m, s, sent, since);
-    const size_t first = covered > s->promised ? covered : s->promised;
+    const size_t first = first_valid (m, s, sent, since);
     uint64_t n = segment_end (m, i) - offset, others;
 
     if (n > end - offset)
@@ -364,11 +382,8 @@ uint64_t
 model_stale (const struct model *m, const unsigned char *buf, uint64_t count,
              uint64_t offset, uint64_t sent, bool refused, FILE *report)
 {
-  uint64_t since = m->since > m->begun ? m->since : m->begun;
-
-  if (refused && m->left > since)
-    since = m->left;
-  return count_old (m, buf, count, offset, sent, since, report);
+  return count_old (m, buf, count, offset, sent, stale_since (m, refused),
+                    report);
 }
 
 /* Whether the disk accepted every stamp of a change that lies wholly in
@@ -451,15 +466,17 @@ has_vanished (const struct model *m, const unsigned char *buf, uint64_t at,
 
 void
 model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
-                     uint64_t offset, const struct control *control)
+                     uint64_t offset, uint64_t sent,
+                     const struct control *control)
 {
+  const uint64_t since = stale_since (m, atomic_load (&control->refused) > 0);
   const uint64_t limit = offset + count;
   uint64_t at = offset, next, block, block_end, forgotten = UINT64_MAX;
   size_t i, c;
 
   for (i = find (m, offset); at < limit; i++) {
     const struct segment *s = &m->segments[i];
-    size_t promised = s->promised, taken = s->nr;
+    size_t first = first_valid (m, s, sent, since), taken = s->nr;
     uint64_t end = segment_end (m, i) < limit ? segment_end (m, i) : limit;
 
     for (; at < end; at = next) {
@@ -468,10 +485,10 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
       next = (at / BLOCK + 1) * BLOCK;
       if (next > end)
         next = end;
-      if (count_others (m, s, promised, bytes, next - at, at) == 0)
+      if (count_others (m, s, first, bytes, next - at, at) == 0)
         continue;
       /* Or a later one, which may have replaced it in memory. */
-      for (c = promised; c < s->nr; c++) {
+      for (c = first; c < s->nr; c++) {
         if (all_accepted (m, s->changes[c], at, next, control) ||
             (next - at < 8 &&
              accepted_beside (m, s->changes[c], at, next, control)))
@@ -488,7 +505,7 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
         if (c == s->nr && (forgotten == at / BLOCK ||
                            has_vanished (m, buf + (block - offset), block,
                                          block_end, control)))
-          c = promised;
+          c = first;
       }
       taken = c;
       if (c < s->nr) {

@@ -118,11 +118,12 @@ uint64_t model_stale (const struct model *m, const unsigned char *buf,
                       uint64_t count, uint64_t offset, uint64_t sent,
                       bool refused, FILE *report);
 
-/* Where what was promised is not in buf, but the disk did accept all of it, or
- * of a later change, at some time, put that there.
+/* Where what was promised, or had completed by the time "sent", is not in buf,
+ * but the disk did accept all of it, or of a later change, at some time, put
+ * that there.
  */
 void model_take_accepted (const struct model *m, unsigned char *buf,
-                          uint64_t count, uint64_t offset,
+                          uint64_t count, uint64_t offset, uint64_t sent,
                           const struct control *control);
 
 #endif /* FAULTS_MODEL_H */

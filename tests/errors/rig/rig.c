@@ -154,6 +154,8 @@ is_shut_down (struct rig *rig)
 static void
 read_answered (struct rig *rig, struct request *rq, bool ok)
 {
+  const bool refused = atomic_load (&rig->control->refused) > 0;
+
   if (!ok) {
     const bool down = is_shut_down (rig);
 
@@ -164,14 +166,14 @@ read_answered (struct rig *rig, struct request *rq, bool ok)
     return;
   }
   if (file_is_on_ext4 (rig->file) &&
-      model_lost (&rig->model, rq->buf, rq->count, rq->offset, NULL) > 0)
-    model_take_accepted (&rig->model, rq->buf, rq->count, rq->offset,
+      model_stale (&rig->model, rq->buf, rq->count, rq->offset, rq->sent,
+                   refused, NULL) > 0)
+    model_take_accepted (&rig->model, rq->buf, rq->count, rq->offset, rq->sent,
                          rig->control);
   /* A disk that loses its cache has lost what the server had written back. */
   if (!rig->plan.flushes)
-    rig->stale += model_stale (
-                    &rig->model, rq->buf, rq->count, rq->offset, rq->sent,
-                    atomic_load (&rig->control->refused) > 0, stderr) > 0;
+    rig->stale += model_stale (&rig->model, rq->buf, rq->count, rq->offset,
+                               rq->sent, refused, stderr) > 0;
   rig->wrong += model_lost (&rig->model, rq->buf, rq->count, rq->offset, NULL) >
                 0;
 }
