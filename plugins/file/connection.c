@@ -86,6 +86,7 @@ connection_open (int readonly)
     release (c);
     return NULL;
   }
+  c->file.writable &= c->disk->writable;
   c->stats = stats_of (c->file.path);
 
   /* With preserve, the few reads through the page cache must not start

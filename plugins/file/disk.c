@@ -194,7 +194,7 @@ set_up (struct disk *d, const struct exported *e)
   errors.fd = d->fd = open_description (d, e);
   if (d->fd == -1)
     return false;
-  d->may_write = e->writable;
+  d->writable = e->writable;
   errors_init (&d->errors, &errors);
   disk_probe (d, e->fd);
   if (add_evictor (d, e, errors.counters) == -1) {
@@ -207,30 +207,6 @@ set_up (struct disk *d, const struct exported *e)
   if (d->direct.is_open && !d->direct_is_exact)
     posix_fadvise (d->direct.fd, 0, 0, POSIX_FADV_RANDOM);
   return true;
-}
-
-/* For the first client that may write: open the descriptions again, with its
- * rights, and on overlayfs on the file to which its open has copied the data.
- * None has written yet, so they have no report that this server needs.  Calls
- * in progress on the old ones end as before.
- */
-static bool
-let_write (struct disk *d, const struct exported *e)
-{
-  const int old[] = { d->fd, d->evictor_fd };
-  int i, fd, r = 0;
-
-  for (i = 0; i < 2 && r != -1 && old[i] >= 0; i++) {
-    fd = open_description (d, e);
-    if (fd == -1)
-      return false;
-    r = dup3 (fd, old[i], O_CLOEXEC);
-    if (r == -1)
-      nbdkit_error ("%s: dup3: %m", d->name);
-    close (fd);
-  }
-  d->may_write = r != -1;
-  return d->may_write;
 }
 
 /* Return the disk in the registry that is the same as "made", or else "made",
@@ -282,8 +258,6 @@ disk_get (const struct exported *e)
   lock_take (&d->opening);
   if (d->fd == -1)
     is_open = set_up (d, e);
-  else if (e->writable && !d->may_write)
-    is_open = let_write (d, e);
   lock_release (&d->opening);
   if (is_open)
     return d;

@@ -57,8 +57,9 @@ struct disk {
    * the evictor's, -1 = no evictor.
    */
   int fd, evictor_fd;
-  bool may_write; /* they are from a time when a client may write; guarded by
-                   * "opening" */
+  bool writable; /* the first client could open it for writing; until it is
+                  * closed, later ones may write only then, because on overlayfs
+                  * these descriptions are of another file otherwise */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
   bool can_seek_hole; /* lseek with SEEK_DATA finds all data; on FUSE, all that
