@@ -170,20 +170,17 @@ refuse (const struct connection *c)
 }
 
 /* Make durable what was written, and let its pages be dropped.  Returns 0 or an
- * errno value.
+ * errno value.  A client that may only read flushes, too, what earlier clients
+ * have written and not flushed: the disk may have been released since, and its
+ * device have the data in its cache.
  */
 static int
 sync_disk (struct connection *c)
 {
   struct disk *d = c->disk;
-  int err = 0;
+  const int err = errors_sync (&d->errors,
+                               c->file.writable ? c->file.fd : d->fd);
 
-  /* If no client may have written, there is nothing to sync, and on a
-   * description that cannot write, fsync(2) may fail.
-   */
-  if (c->file.writable || errors_changed (&d->errors) ||
-      errors_now (&d->errors))
-    err = errors_sync (&d->errors, c->file.writable ? c->file.fd : d->fd);
   if (d->evictor)
     evictor_flushed (d->evictor);
   if (err == 0)
