@@ -19,7 +19,7 @@ from pathlib import Path
 FOLDERS = {
     "unit": "Parts of the plugin alone, without a server and without root",
     "start": "A server starts, takes its parameters, and offers the right exports",
-    "sim": "The engine in a simulated world: threads, clock, kernel and disk",
+    "sim": "The plugin's code in a simulated world: threads, clock, kernel and disk",
     "fuzz": "Targets and seeds of `scripts/fuzz`, for some seconds",
     "serve": "Clients get the right data, sizes and holes",
     "serve/clients": "Programs that people use work with the server",

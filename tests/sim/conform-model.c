@@ -91,7 +91,7 @@ promise_is_later (const struct page *page, uint64_t than)
 int
 conform_open (void)
 {
-  return file_open (&file[0]);
+  return file_open (&file[0], false);
 }
 
 void

@@ -93,7 +93,7 @@ make_parameters (struct parameters *p, uint64_t seed)
   p->windows = p->few_cells ? 2 : ONE_OF (2, 3, 4, 8, 16);
   p->window_size = ONE_OF (64, 64, 128, 256, 2048) << 10;
   p->limit = ONE_OF (0, 65536, 1024, 256) << 10;
-  p->preserve = one_in (5) && p->no_counts < 2 ? 1 + one_in (4) : 0;
+  p->preserve = one_in (5) ? 1 + one_in (4) : 0;
   p->compressed = p->fs == EXT4 && !p->preserve && one_in (4);
   p->connections = one_in (10) ? 1 + random_below (16) : 1 + random_below (4);
   p->read_ahead = ONE_OF (128, 128, 0, 1024) << 10;
@@ -184,7 +184,7 @@ history_make (struct history *h, uint64_t seed)
 #define MOST_CONNECTIONS 32
 
 static const struct history *running;
-static struct connection connection[MOST_CONNECTIONS];
+static struct client client[MOST_CONNECTIONS];
 static unsigned users[MOST_CONNECTIONS]; /* workers */
 static bool others_stop, returner_stops, returner_waits, returner_visits;
 static int returner_nr;
@@ -196,32 +196,38 @@ file_for (unsigned connection_nr)
   return &file[connection_nr % P.files];
 }
 
-/* Open it, unless that is refused. */
+/* Some clients only read; and with preserve, all where pages cannot be counted.
+ */
+static bool
+open_any (struct client *c, struct file *f)
+{
+  return client_open (c, f, one_in (12) || (P.preserve && P.no_counts == 2));
+}
+
 static void
 open_nr (unsigned nr)
 {
-  if (!connection_open (&connection[nr], file_for (nr)))
-    connection[nr].disk = NULL;
+  open_any (&client[nr], file_for (nr));
 }
 
 /* A client that does nothing. */
 static void
 visit (struct file *f)
 {
-  struct connection c = { 0 };
+  struct client c = { 0 };
 
-  if (connection_open (&c, f))
-    connection_close (&c);
+  if (open_any (&c, f))
+    client_close (&c);
 }
 
 static void
 carry_out (const struct op *o)
 {
   const unsigned nr = o->worker % P.connections;
-  struct connection *c = &connection[nr];
+  struct client *c = &client[nr];
   const uint64_t offset = o->offset * HALF, length = o->length * HALF;
 
-  if (c->disk == NULL && users[nr] == 1)
+  if (c->handle == NULL && users[nr] == 1)
     open_nr (nr);
   if (o->kind == OP_sleep)
     sleep_for (o->length * 100 * US);
@@ -229,30 +235,32 @@ carry_out (const struct op *o)
     sleep_for (o->length * 100 * US);
     visit (c->file);
   }
-  if (c->disk == NULL)
+  if (c->handle == NULL)
     return;
   switch (o->kind) {
   case OP_write:
   case OP_write_fua:
-    connection_write (c, offset, length, o->kind == OP_write_fua);
+    if (!c->readonly)
+      client_write (c, offset, length, o->kind == OP_write_fua);
     break;
   case OP_zero:
   case OP_zero_fua:
-    connection_zero (c, offset, length, o->kind == OP_zero_fua);
+    if (!c->readonly)
+      client_zero (c, offset, length, o->kind == OP_zero_fua);
     break;
   case OP_read:
-    connection_read (c, offset, length);
+    client_read (c, offset, length);
     break;
   case OP_prefetch:
-    connection_prefetch (c, offset, length);
+    client_prefetch (c, offset, length);
     break;
   case OP_flush:
-    connection_flush (c);
+    client_flush (c);
     break;
   case OP_reopen:
     if (users[nr] > 1)
       break;
-    connection_close (c);
+    client_close (c);
     sleep_for (o->length * 100 * US);
     open_nr (nr);
     break;
@@ -344,7 +352,7 @@ sleep_until (uint64_t at)
 static void
 act_hold (struct file *f, int fd, uint32_t p, uint32_t end)
 {
-  const struct counters *c = &f->disk->counters;
+  const struct counters *c = f->disk->errors.config.counters;
   const uint64_t before = c->nr[STATS_SWEEPS], time = P.holder * MS;
   uint32_t versions[2];
 
@@ -380,7 +388,7 @@ other (void *arg)
 {
   const struct actor *a = arg;
   struct file *const f = &file[random_below (P.files)];
-  const int fd = file_open (f);
+  const int fd = file_open (f, false);
   const bool is_short = a->act == act_read || a->act == act_write;
   uint32_t p, end;
 
@@ -399,7 +407,7 @@ other (void *arg)
 static void *
 returner (void *arg)
 {
-  struct connection c = { 0 };
+  struct client c = { 0 };
   unsigned i;
 
   for (i = 0; i < 6 && !returner_stops; i++) {
@@ -407,16 +415,16 @@ returner (void *arg)
     if (returner_stops || returner_waits)
       continue;
     returner_visits = true;
-    if (!connection_open (&c, &file[random_below (P.files)])) {
+    if (!open_any (&c, &file[random_below (P.files)])) {
       returner_visits = false;
       continue;
     }
-    if (one_in (2))
-      connection_write (&c, random_below (P.pages - 16) * PAGE, 16 * PAGE,
-                        one_in (4));
+    if (one_in (2) && !c.readonly)
+      client_write (&c, random_below (P.pages - 16) * PAGE, 16 * PAGE,
+                    one_in (4));
     if (one_in (4))
-      connection_flush (&c);
-    connection_close (&c);
+      client_flush (&c);
+    client_close (&c);
     returner_visits = false;
   }
   return NULL;
@@ -429,7 +437,7 @@ static void
 bring_pages_in (struct file *f)
 {
   uint32_t versions[2 * 64], p, q;
-  const int fd = file_open (f);
+  const int fd = file_open (f, false);
   unsigned i;
 
   for (i = random_below (4); i > 0; i--) {
@@ -451,7 +459,7 @@ check_idle (const char *when)
   for (f = file; f < file + P.files; f++)
     if (f->disk) {
       promise_empty (f, when);
-      promise_idle (f->disk, when);
+      promise_idle (f->disk->evictor, when);
     }
 }
 
@@ -461,8 +469,8 @@ close_all (void)
   unsigned i;
 
   for (i = 0; i < P.connections; i++)
-    if (connection[i].disk)
-      connection_close (&connection[i]);
+    if (client[i].handle)
+      client_close (&client[i]);
 }
 
 /* The first change or flush of the next client fails for an error that no
@@ -471,22 +479,22 @@ close_all (void)
 static void
 use_lost (void)
 {
-  struct connection c = { 0 };
+  struct client c;
   struct file *f;
   int err;
 
   for (f = file; f < file + P.files; f++) {
-    if (!f->lost)
+    if (!f->untold)
       continue;
-    if (!connection_open (&c, f))
+    if (!client_open (&c, f, false))
       fault ("a client of a disk with an error is refused");
-    err = one_in (2) ? connection_flush (&c)
-                     : connection_write (&c, 0, PAGE, one_in (2));
-    if (err == 0)
+    err = one_in (2) ? client_flush (&c)
+                     : client_write (&c, 0, PAGE, one_in (2));
+    if (err == 0 && !P.no_memory_one_in)
       fault ("the first change or flush after a lost error succeeds");
-    connection_close (&c);
-    server_ends ();
-    if (f->lost)
+    client_close (&c);
+    server_rests ();
+    if (f->untold)
       fault ("an error is kept that a client has got");
   }
 }
@@ -497,8 +505,8 @@ flush_all (void)
   unsigned i;
 
   for (i = 0; i < P.connections; i++)
-    if (connection[i].disk)
-      connection_flush (&connection[i]);
+    if (client[i].handle)
+      client_flush (&client[i]);
 }
 
 /* Another process holds all pages for 7 to 9 s.  A request or a flush comes in
@@ -509,18 +517,18 @@ flush_all (void)
 static uint64_t
 hold_pages (void)
 {
-  struct connection *c = &connection[0];
+  struct client *c = &client[0];
   const bool flush = one_in (2);
 
-  if (c->disk == NULL || P.preserve || P.no_counts == 2)
+  if (c->handle == NULL || c->readonly || P.preserve || P.no_counts == 2)
     return 0;
-  connection_write (c, 0, 16 * PAGE, false);
+  client_write (c, 0, 16 * PAGE, false);
   map_all (c->file, true);
   sleep_for (7 * SECOND + random_below (SECOND));
   if (flush)
     flush_all ();
   else
-    connection_read (c, 0, PAGE);
+    client_read (c, 0, PAGE);
   sleep_for (flush ? 60 * MS : 1300 * MS);
   map_all (c->file, false);
   return flush ? 140 * MS : 700 * MS;
@@ -591,8 +599,9 @@ end_history (void)
   returner_stops = true;
   wake_event (&closing_step);
   join (returner_nr);
-  server_ends ();
+  server_rests ();
   use_lost ();
+  server_ends ();
 }
 
 static void *
@@ -609,7 +618,7 @@ controller (void *arg)
 
   others_stop = returner_stops = returner_waits = returner_visits = false;
   memset (users, 0, sizeof users);
-  memset (connection, 0, sizeof connection);
+  memset (client, 0, sizeof client);
   for (i = 0; P.preserve && i < P.files; i++)
     bring_pages_in (&file[i]);
   for (i = 0; i < running->nr; i++)

@@ -64,6 +64,7 @@ static struct {
   struct file *file; /* NULL = not open */
   uint32_t since;    /* file.f_wb_err */
   uint32_t *shared;  /* the description of a duplicate, or NULL */
+  bool direct;       /* O_DIRECT */
 } descriptor[256];
 
 /* file.f_wb_err of the inherited description of each file. */
@@ -124,7 +125,7 @@ check_flag (struct file *f)
 /* ---- descriptors ---- */
 
 int
-file_open (struct file *f)
+file_open (struct file *f, bool direct)
 {
   unsigned i;
 
@@ -133,6 +134,7 @@ file_open (struct file *f)
       descriptor[i].file = f;
       descriptor[i].since = errseq_sample (f);
       descriptor[i].shared = NULL;
+      descriptor[i].direct = direct;
       return FIRST_DESCRIPTOR + i;
     }
   fault ("too many descriptors");
@@ -141,7 +143,7 @@ file_open (struct file *f)
 int
 file_dup (struct file *f)
 {
-  const int fd = file_open (f);
+  const int fd = file_open (f, false);
 
   descriptor[fd - FIRST_DESCRIPTOR].shared = &inherited[f->nr];
   return fd;
@@ -155,6 +157,21 @@ file_of (int fd)
   if (i >= 256 || descriptor[i].file == NULL)
     fault ("descriptor %d is not open", fd);
   return descriptor[i].file;
+}
+
+bool
+file_is_direct (int fd)
+{
+  file_of (fd);
+  return descriptor[fd - FIRST_DESCRIPTOR].direct;
+}
+
+void
+file_replace (int fd, int to)
+{
+  file_of (fd);
+  file_of (to);
+  descriptor[to - FIRST_DESCRIPTOR] = descriptor[fd - FIRST_DESCRIPTOR];
 }
 
 void
@@ -205,10 +222,9 @@ files_reset (void)
     memset (&f->device, 0, sizeof f->device);
     f->disk = NULL;
     f->life = 0;
-    f->requested = f->held_until = 0;
+    f->requested = f->held_until = f->closed_at = 0;
     memset (f->read_at, 0, sizeof f->read_at);
-    f->lost = 0;
-    f->lost_data = f->unclear = false;
+    f->untold = f->lost_data = f->unclear = false;
   }
 }
 

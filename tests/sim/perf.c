@@ -121,7 +121,7 @@ choose_offset (void)
 static void *
 job (void *arg)
 {
-  struct connection *c = arg;
+  struct client *c = arg;
 
   while (now < ends_at) {
     const uint64_t offset = choose_offset (), began = now;
@@ -130,7 +130,7 @@ job (void *arg)
     if (stock)
       stock_write (offset, load->size);
     else
-      connection_write (c, offset, load->size, false);
+      client_write (c, offset, load->size, false);
     if (now < begins_at) {
       if (now - began > slowest_start)
         slowest_start = now - began;
@@ -177,7 +177,7 @@ static void *
 run_load (void *arg)
 {
   const struct disk_kind *d = arg;
-  struct connection c[16] = { 0 };
+  struct client c[16] = { 0 };
   int jobs[16];
   unsigned i;
 
@@ -186,10 +186,10 @@ run_load (void *arg)
   nr_latencies = next_offset = done_bytes = slowest_start = 0;
   memset (stock_window, 0, sizeof stock_window);
   lock_init (&stock_lock);
-  stock_fd = file_open (&file[0]);
+  stock_fd = file_open (&file[0], false);
   for (i = 0; i < load->jobs; i++)
     if (!stock)
-      connection_open (&c[i], &file[0]);
+      client_open (&c[i], &file[0], false);
   for (i = 0; i < load->jobs; i++)
     jobs[i] = spawn (job, &c[i], "client");
   for (i = 0; i < load->jobs; i++)
@@ -203,7 +203,7 @@ run_load (void *arg)
   fflush (stdout);
   for (i = 0; i < load->jobs; i++)
     if (!stock)
-      connection_close (&c[i]);
+      client_close (&c[i]);
   server_ends ();
   kernel_close (stock_fd);
   return NULL;

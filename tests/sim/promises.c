@@ -30,6 +30,7 @@ static uint32_t nr_writes;
 /* By file: */
 static struct {
   unsigned told;     /* the last life of which an error failed a request */
+  unsigned refused;  /* that in which one began after an error, and failed */
   unsigned closed;   /* the last life in which one failed for an error */
   uint64_t returned; /* event: a client has opened the closed disk again */
   int err;           /* of it */
@@ -51,18 +52,28 @@ promises_reset (void)
 
 /* ---- the latch ---- */
 
+/* "If nobody was told, the next client's first change or flush fails": unless
+ * there was no memory to remember the error.
+ */
 void
-promise_life (struct file *f)
+promise_life (struct file *f, struct disk *d)
 {
+  if (f->untold && !errors_now (&d->errors) && !P.no_memory_one_in)
+    fault ("an error of file %u, for which no request failed, is forgotten",
+           f->nr);
+  if (errors_now (&d->errors) && f->life > 0 && known[f->nr].refused == f->life)
+    fault ("an error of file %u is kept, for which a request has failed",
+           f->nr);
+  f->untold = false;
+  f->disk = d;
   f->life++;
   known[f->nr].returned = ++event;
 }
 
 void
-promise_returned (struct file *f, bool was_closed)
+promise_returned (struct file *f)
 {
-  if (was_closed)
-    known[f->nr].returned = ++event;
+  known[f->nr].returned = ++event;
 }
 
 bool
@@ -92,6 +103,8 @@ promise_request_ended (const struct file *f, bool must_fail, int err, int latch)
     fault ("a request gets another error than the first one");
   known[f->nr].told = known[f->nr].closed = f->life;
   known[f->nr].err = latch;
+  if (must_fail)
+    known[f->nr].refused = f->life;
 }
 
 /* ---- writes ---- */
@@ -276,14 +289,14 @@ promise_dropped (struct file *f, uint32_t p)
 
 /* ---- an evictor, whose lock is held ---- */
 
-static struct disk *
-disk_of (const struct lock *l)
+static struct file *
+file_with (const struct lock *l)
 {
   struct file *f;
 
   for (f = file; f < file + P.files; f++)
     if (f->disk && f->disk->evictor && &f->disk->evictor->lock == l)
-      return f->disk;
+      return f;
   return NULL;
 }
 
@@ -299,18 +312,32 @@ promise_call (void)
       fault ("a system call is made under a lock");
 }
 
-static void
-note_busy (const struct disk *d)
+/* With preserve a request looks at the pages of a cell, and others wait. */
+static bool
+is_looking (const struct page_map *m)
 {
-  const struct evictor *ev = d->evictor;
+  const struct cell *c;
+  uint32_t nr;
+
+  for (nr = 0; P.preserve && nr <= P.pages / CELL_PAGES; nr++)
+    if ((c = cell_find (m, nr)) && c->looked == LOOKING)
+      return true;
+  return false;
+}
+
+static void
+note_busy (const struct file *f)
+{
+  const struct evictor *ev = f->disk->evictor;
   unsigned i, pins = 0;
 
   for (i = 1; i <= ev->engine.map.nr_windows; i++)
     pins += ev->engine.map.window[i].pins;
-  if (busy[d->file->nr].now_)
-    busy[d->file->nr].at = now;
-  busy[d->file->nr].now_ = pins > 0 || ev->engine.throttle.writers > 0 ||
-                           !LIST_EMPTY (&ev->engine.drops.list);
+  if (busy[f->nr].now_)
+    busy[f->nr].at = now;
+  busy[f->nr].now_ = pins > 0 || ev->engine.throttle.writers > 0 ||
+                     !LIST_EMPTY (&ev->engine.drops.list) ||
+                     is_looking (&ev->engine.map);
 }
 
 /* Whether the disk is closed, or so long idle that it is emptied. */
@@ -326,15 +353,15 @@ is_emptying (const struct disk *d)
 void
 promise_locked (const struct lock *l)
 {
-  const struct disk *d = performance ? NULL : disk_of (l);
+  const struct file *f = performance ? NULL : file_with (l);
 
-  if (d == NULL)
+  if (f == NULL)
     return;
-  if (is_emptying (d) && one_in (P.back_one_in))
+  if (is_emptying (f->disk) && one_in (P.back_one_in))
     wake_event (&closing_step);
-  note_busy (d);
+  note_busy (f);
   if (one_in (16))
-    engine_check (&d->evictor->engine);
+    engine_check (&f->disk->evictor->engine);
 }
 
 /* No wake-up is lost: when the thread has slept for a whole tick, no writer has
@@ -343,14 +370,14 @@ promise_locked (const struct lock *l)
 void
 promise_ticked (const struct lock *l, uint64_t since)
 {
-  const struct disk *d = performance ? NULL : disk_of (l);
+  const struct file *f = performance ? NULL : file_with (l);
   const struct waiting_writer *w;
   const struct evictor *ev;
 
-  if (d == NULL || now - since < 40 * MS || busy[d->file->nr].now_ ||
-      busy[d->file->nr].at > since)
+  if (f == NULL || now - since < 40 * MS || busy[f->nr].now_ ||
+      busy[f->nr].at > since)
     return;
-  ev = d->evictor;
+  ev = f->disk->evictor;
   w = STAILQ_FIRST (&ev->engine.throttle.waiting);
   if (w && waits_since (&w->granted, since))
     fault ("a writer waits for credit, and the thread has slept");
@@ -506,6 +533,8 @@ promise_life_ends (struct file *f)
     bit_set (&f->old, p, true);
     bit_set (&f->spared, p, true);
   }
+  f->untold = errors_now (&f->disk->errors) && known[f->nr].told != f->life;
+  f->disk = NULL;
 }
 
 /* "An idle disk costs no CPU time." */
@@ -519,10 +548,10 @@ promise_rests (const struct disk *d)
 }
 
 void
-promise_idle (struct disk *d, const char *when)
+promise_idle (const struct evictor *ev, const char *when)
 {
-  const struct evictor *ev = d->evictor;
   const struct throttle *t = &ev->engine.throttle;
+
   if (t->writers || t->writing || !STAILQ_EMPTY (&t->waiting))
     fault ("write slots are in use %s", when);
   if (windows_have_pages (&ev->engine))

@@ -1,5 +1,8 @@
-/* The server: what plugins/file/disk.c, connection.c, reading.c and zero.c do
- * with the engine, without NBD.
+/* The server: its clients, and what the plugin's files outside of eviction/
+ * have below them.  They are compiled with outer.h.
+ *
+ * Each request runs in the coroutine of its client, so the calls that it makes
+ * find it there.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -7,162 +10,252 @@
 
 #include <config.h>
 
-#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
 #include "server.h"
+#include "connection.h"
+#include "options.h"
+#include "outer.h"
+#include "eviction/evictor_impl.h"
 #include "eviction/kernel.h"
 
-static struct lock registry;
-static unsigned connections;
-static pthread_t last_thread;
+struct options options;
+
+static struct stats stats[MOST_FILES];
+static unsigned nr_clients;
 static char disk_closed; /* an event */
 
 void
 server_reset (void)
 {
-  lock_init (&registry);
-  connections = last_thread = 0;
+  memset (stats, 0, sizeof stats);
+  nr_clients = 0;
+  options = (struct options){
+    .cache = P.preserve ? CACHE_PRESERVE : CACHE_NONE,
+    .cache_key = "cache",
+    .cache_value = "none",
+    .cache_windows = P.windows,
+    .cache_window_size = P.window_size,
+    .fadvise = POSIX_FADV_NORMAL,
+  };
 }
 
-/* ---- disk.c ---- */
+/* ---- requests ---- */
 
-static void
-disk_free (struct disk *d)
-{
-  if (d->evictor) {
-    promise_idle (d, "at the end");
-    evictor_free (d->evictor);
-  }
-  if (d->evictor_fd)
-    kernel_close (d->evictor_fd);
-  errors_free (&d->errors);
-  kernel_close (d->fd);
-  free (d);
-}
+#define MOST_LENGTH (UINT64_C (2) << 20)
+#define MOST_HALVES (MOST_LENGTH / HALF)
 
-static void
-unregister_locked (struct disk *d)
-{
-  d->file->lost = errors_untold (&d->errors);
-  promise_life_ends (d->file);
-  d->file->disk = NULL;
-  wake_event (&disk_closed);
-}
+static char buffer[MOST_LENGTH] __attribute__ ((aligned (4096)));
 
-/* "Connections that come and go leave no page": unless emptying has taken too
- * long, or another process uses pages.
+/* A request in progress.  "version" has what a read returns, or what a change
+ * has stored (0 = nothing yet); "promised" what a read must not be older than.
  */
+struct service {
+  struct client *client;
+  uint64_t offset, length;
+  uint64_t began, event; /* time, and event */
+  bool must_fail;
+  uint32_t version[MOST_HALVES], promised[MOST_HALVES];
+};
+
+static struct service *serving[MOST_COROUTINES];
+
 static void
-check_empty (const struct disk *d)
+service_begins (struct service *s, struct client *c, uint64_t offset,
+                uint64_t length)
 {
-  if (!performance && !P.mapper && now - d->closed_at < SECOND)
-    promise_empty (d->file, "when its closed disk is released");
+  if (length > MOST_LENGTH)
+    fault ("a request is too long for this program");
+  s->client = c;
+  s->offset = offset;
+  s->length = length;
+  s->began = now;
+  s->event = ++event;
+  if (!performance)
+    memset (s->version, 0, length / HALF * sizeof s->version[0]);
+  if (length > 0)
+    c->file->requested += length + 2 * PAGE;
+  serving[self ()] = s;
 }
 
-static bool
-release (void *arg)
+static void
+service_ends (const struct service *s)
 {
-  struct disk *d = arg;
-  pthread_t previous = 0;
-  bool gone;
-
-  lock_take (&registry);
-  gone = evictor_is_emptied (d->evictor);
-  if (gone) {
-    check_empty (d);
-    unregister_locked (d);
-    previous = last_thread;
-    last_thread = self () + 1;
-  }
-  lock_release (&registry);
-  if (gone)
-    disk_free (d);
-  if (previous)
-    thread_join (previous);
-  return gone;
+  serving[self ()] = NULL;
+  if (s->length > 0)
+    s->client->file->requested -= s->length + 2 * PAGE;
+  if (!performance && now - s->began > 60 * SECOND &&
+      !(s->client->file == file && P.hang_to))
+    fault ("a request takes %.1f s", (now - s->began) / 1e9);
 }
 
-/* A description for the server: as fd=, which cannot be opened again, all are
- * one.
- */
+/* The client gets an error. */
+static void
+refused (const struct service *s)
+{
+  uint64_t i;
+
+  for (i = 0; !performance && i < s->length / HALF; i++)
+    promise_refused (s->version[i]);
+}
+
+/* A write or a zero that succeeds is complete, to its last byte. */
+static void
+acknowledged (const struct service *s, bool whole, bool durable)
+{
+  uint64_t i;
+
+  for (i = 0; !performance && i < s->length / HALF; i++)
+    if (s->version[i])
+      promise_written (s->client->file, s->offset + i * HALF, HALF,
+                       s->version[i], durable);
+    else if (whole)
+      fault ("a request has left out bytes of its range");
+}
+
+static void
+change_begins (struct service *s, struct client *c, uint64_t offset,
+               uint64_t length)
+{
+  service_begins (s, c, offset, length);
+  s->must_fail = promise_must_fail (c->file);
+}
+
 static int
-open_description (struct file *f)
+change_ends (struct service *s, const char *what, uint32_t flags, int result)
 {
-  if (P.inherited)
-    return file_dup (f);
-  return file_open (f);
-}
+  const struct file *f = s->client->file;
+  const int err = result == -1 ? errno : 0;
+  const bool fua = flags & NBDKIT_FLAG_FUA;
 
-static struct disk *
-disk_new (struct file *f)
-{
-  struct disk *d = calloc (1, sizeof *d);
-  const struct errors_config errors = {
-    .fd = d->fd = open_description (f),
-    .per_handle = pagecache_syncs_handles (file_system_magic ()),
-    .before = f->lost,
-    .name = "disk",
-  };
-  struct evictor_config config = {
-    .name = "disk",
-    .counters = &d->counters,
-    .windows = P.windows,
-    .ring = P.windows * P.window_size,
-    .read_ahead = P.read_ahead,
-    .preserve = P.preserve,
-    .pages = &d->pages,
-    .errors = &d->errors,
-    .release = release,
-    .disk = d,
-  };
-
-  d->file = f;
-  d->refs = 1;
-  errors_init (&d->errors, &errors);
-  pagecache_probe (&d->pages, d->fd, file_system_magic ());
-  d->pages.shows_writeback = true;
-  promise_life (f);
-  if (performance || calm || !one_in (P.no_file_one_in)) {
-    config.fd = d->evictor_fd = open_description (f);
-    d->evictor = evictor_new (&config);
-  }
-  if (d->evictor) {
-    f->lost = 0;
-    return d;
-  }
-  disk_free (d);
-  return NULL;
-}
-
-static struct disk *
-disk_get (struct file *f)
-{
-  struct disk *d;
-
-  lock_take (&registry);
-  d = f->disk;
-  if (d) {
-    if (d->refs == 0)
-      evictor_reopen (d->evictor);
-    promise_returned (f, d->refs == 0);
-    d->refs++;
-  }
+  service_ends (s);
+  promise_request_ended (f, s->must_fail, err, errors_now (&f->disk->errors));
+  if (err)
+    refused (s);
   else
-    f->disk = d = disk_new (f);
-  lock_release (&registry);
-  return d;
+    acknowledged (s, strcmp (what, "trim") != 0, fua);
+  trace ("connection %u: %s%s of [%.1f,+%.1f) pages = %d", s->client->number,
+         what, fua ? " (FUA)" : "", s->offset / 4096.0, s->length / 4096.0,
+         err);
+  return err;
 }
 
-static void
-disk_put (struct disk *d)
+bool
+client_open (struct client *c, struct file *f, bool readonly)
 {
-  lock_take (&registry);
-  d->closed_at = now;
-  if (--d->refs == 0)
-    evictor_close (d->evictor);
-  lock_release (&registry);
+  struct service s;
+
+  *c = (struct client){ ++nr_clients, f, readonly, NULL };
+  service_begins (&s, c, 0, 0);
+  c->handle = connection_open (readonly);
+  service_ends (&s);
+  if (c->handle)
+    trace ("connection %u opens file %u%s", c->number, f->nr,
+           readonly ? " to read" : "");
+  return c->handle != NULL;
+}
+
+void
+client_close (struct client *c)
+{
+  void *handle = c->handle;
+
+  trace ("connection %u closes", c->number);
+  c->handle = NULL;
+  close_steps (true);
+  connection_close (handle);
+  close_steps (false);
+}
+
+int
+client_write (struct client *c, uint64_t offset, uint64_t length, bool fua)
+{
+  const uint32_t flags = fua ? NBDKIT_FLAG_FUA : 0;
+  struct service s;
+
+  change_begins (&s, c, offset, length);
+  return change_ends (
+    &s, "write", flags,
+    connection_write (c->handle, buffer, length, offset, flags));
+}
+
+int
+client_zero (struct client *c, uint64_t offset, uint64_t length, bool fua)
+{
+  uint32_t flags = fua ? NBDKIT_FLAG_FUA : 0;
+  struct service s;
+  int err;
+
+  change_begins (&s, c, offset, length);
+  if (one_in (8))
+    return change_ends (&s, "trim", flags,
+                        connection_trim (c->handle, length, offset, flags));
+  flags |= one_in (2) ? NBDKIT_FLAG_MAY_TRIM : 0;
+  flags |= one_in (8) ? NBDKIT_FLAG_FAST_ZERO : 0;
+  err = change_ends (&s, "zero", flags,
+                     connection_zero (c->handle, length, offset, flags));
+  if (err == EOPNOTSUPP && !(flags & NBDKIT_FLAG_FAST_ZERO))
+    fault ("nbdkit is asked to write zeroes");
+  return err;
+}
+
+int
+client_flush (struct client *c)
+{
+  struct promised_flush fl;
+  struct service s;
+  int err;
+
+  trace ("connection %u: flush begins", c->number);
+  change_begins (&s, c, 0, 0);
+  promise_flush_begins (&fl, c->file, c->number);
+  flush_steps (true);
+  err = connection_flush (c->handle, 0) == -1 ? errno : 0;
+  promise_flush_ends (&fl, err);
+  flush_steps (false);
+  errno = err;
+  return change_ends (&s, "flush", 0, err ? -1 : 0);
+}
+
+int
+client_read (struct client *c, uint64_t offset, uint64_t length)
+{
+  uint64_t *read_at = &c->file->read_at[c->number % MOST_READERS];
+  struct service s;
+  int err;
+
+  *read_at = now;
+  service_begins (&s, c, offset, length);
+  promise_read_begins (c->file, offset, length, s.promised);
+  err = connection_read (c->handle, buffer, length, offset, 0) == -1 ? errno
+                                                                     : 0;
+  *read_at = now;
+  service_ends (&s);
+  trace ("connection %u: read of [%.1f,+%.1f) pages = %d", c->number,
+         offset / 4096.0, length / 4096.0, err);
+  if (err == 0)
+    promise_read_ends (c->file, offset, length, s.promised, s.version);
+  else if (!P.writer) /* whose failed writes a direct read may report */
+    fault ("a read fails: %s", strerror (err));
+  return err;
+}
+
+void
+client_prefetch (struct client *c, uint64_t offset, uint64_t length)
+{
+  uint64_t *read_at = &c->file->read_at[c->number % MOST_READERS];
+  struct service s;
+
+  if (P.preserve)
+    return;
+  service_begins (&s, c, offset, length);
+  connection_prefetch (c->handle, length, offset, 0);
+  *read_at = now;
+  service_ends (&s);
 }
 
 void
@@ -181,418 +274,313 @@ void
 server_ends (void)
 {
   server_rests ();
-  if (last_thread)
-    thread_join (last_thread);
-  last_thread = 0;
+  disk_free_all ();
 }
 
-/* ---- connection.c ---- */
+/* ---- exports.h, stats.h ---- */
 
-bool
-connection_open (struct connection *c, struct file *f)
+/* A description for the server: as fd=, which cannot be opened again, all are
+ * one.
+ */
+static int
+open_description (struct file *f)
 {
-  c->file = f;
-  c->disk = disk_get (f);
-  if (c->disk == NULL)
-    return false;
-  c->fd = open_description (f);
-  c->number = ++connections;
-  c->read_at = 0;
-  trace ("connection %u opens file %u", c->number, f->nr);
-  return true;
+  if (!performance && !calm && one_in (P.no_file_one_in)) {
+    errno = EMFILE;
+    return -1;
+  }
+  return P.inherited ? file_dup (f) : file_open (f, false);
+}
+
+int
+exports_open (bool readonly, struct exported *e)
+{
+  static char name[] = "disk";
+
+  *e = (struct exported){
+    .fd = open_description (serving[self ()]->client->file),
+    .writable = !readonly,
+    .name = name,
+  };
+  return e->fd == -1 ? -1 : 0;
 }
 
 void
-connection_close (struct connection *c)
+exports_close (struct exported *e)
 {
-  struct disk *d = c->disk;
-
-  trace ("connection %u closes", c->number);
-  c->disk = NULL;
-  kernel_close (c->fd);
-  close_steps (true);
-  disk_put (d);
-  close_steps (false);
+  if (e->fd >= 0)
+    sim_close (e->fd);
 }
 
-static uint64_t
-chunk (uint64_t offset, uint64_t length)
+int
+exports_reopen (int fd, int flags, const char *name)
 {
-  const uint64_t rest = P.window_size - offset % P.window_size;
-
-  return length < rest ? length : rest;
+  return open_description (file_of (fd));
 }
 
+int
+reopen (int fd, int flags)
+{
+  errno = ENOENT;
+  return P.inherited ? -1 : file_open (file_of (fd), flags & O_DIRECT);
+}
+
+struct stats *
+stats_of (const char *name)
+{
+  return &stats[serving[self ()]->client->file->nr];
+}
+
+int
+nbdkit_add_extent (struct nbdkit_extents *extents, uint64_t offset,
+                   uint64_t length, uint32_t type)
+{
+  return 0;
+}
+
+/* ---- outer.h: system calls ---- */
+
+/* A call has stored a version. */
 static void
-request_ends (const struct connection *c, uint64_t began)
+stored (struct service *s, uint64_t offset, uint64_t length, uint32_t version)
 {
-  if (!performance && now - began > 60 * SECOND &&
-      !(c->file == file && P.hang_to))
-    fault ("a request takes %.1f s", (now - began) / 1e9);
+  uint64_t at;
+
+  if (offset < s->offset || offset + length > s->offset + s->length)
+    fault ("a request changes bytes outside of its range");
+  for (at = offset; !performance && at < offset + length; at += HALF)
+    s->version[(at - s->offset) / HALF] = version;
 }
 
-static int
-refuse (struct connection *c)
+ssize_t
+sim_pwrite (int fd, const void *buf, size_t count, off_t offset)
 {
-  return errors_tell (&c->disk->errors);
+  struct service *s = serving[self ()];
+  uint32_t version;
+  const int64_t r = file_pwrite (fd, offset, count, s->client->number,
+                                 &version);
+
+  stored (s, offset, r > 0 ? r : 0, version);
+  if (r == -1 && errno != EINTR)
+    refused (s);
+  return r;
 }
 
-static bool
-is_latched (const struct disk *d)
+ssize_t
+sim_pread (int fd, void *buf, size_t count, off_t offset)
 {
-  if (errors_now (&d->errors)) {
-    refusal_steps (d->file, true);
-    evictor_refuse_writers (d->evictor);
-    refusal_steps (d->file, false);
+  struct service *s = serving[self ()];
+  const uint64_t size = kernel_size (fd), start = offset;
+  uint32_t versions[MOST_HALVES];
+  uint64_t at, end = start + count < size ? start + count : size;
+  int err = 0;
+
+  if (file_is_direct (fd))
+    err = file_pread_direct (fd, start, end - start, versions);
+  else
+    file_pread (fd, start, end - start, versions);
+  errno = err;
+  if (err)
+    return -1;
+  for (at = start; at < end; at += HALF)
+    if (at >= s->offset && at < s->offset + s->length)
+      s->version[(at - s->offset) / HALF] = versions[(at - start) / HALF];
+  return end - start;
+}
+
+/* All of a file is data. */
+off_t
+sim_lseek (int fd, off_t offset, int whence)
+{
+  return whence == SEEK_DATA ? offset : kernel_size (fd);
+}
+
+/* NFS before Linux 6.17, and many FUSE servers, cannot zero blocks. */
+int
+sim_fallocate (int fd, int mode, off_t offset, off_t count)
+{
+  struct service *s = serving[self ()];
+  uint32_t version;
+
+  if (mode == 0)
+    return 0;
+  errno = EOPNOTSUPP;
+  if ((mode & FALLOC_FL_ZERO_RANGE) && P.fs >= NFS)
+    return -1;
+  errno = file_punch (fd, offset, count, s->client->number, s->event, &version);
+  if (errno == 0)
+    stored (s, offset, count, version);
+  else
+    promise_refused (version);
+  return errno ? -1 : 0;
+}
+
+int
+sim_close (int fd)
+{
+  promise_call ();
+  kernel_close (fd);
+  return 0;
+}
+
+int
+sim_dup3 (int fd, int to, int flags)
+{
+  file_replace (fd, to);
+  return to;
+}
+
+int
+sim_fstat (int fd, struct stat *st)
+{
+  const unsigned nr = file_of (fd)->nr;
+
+  *st = (struct stat){ .st_mode = P.fs == BLOCK_DEVICE ? S_IFBLK : S_IFREG,
+                       .st_rdev = nr,
+                       .st_ino = nr };
+  return 0;
+}
+
+int
+sim_fstatfs (int fd, struct statfs *fs)
+{
+  *fs = (struct statfs){ .f_type = file_system_magic () };
+  return 0;
+}
+
+int
+sim_statx (int fd, const char *name, int flags, unsigned mask,
+           struct statx *stx)
+{
+  *stx = (struct statx){ 0 };
+#ifdef STATX_DIOALIGN
+  if (P.fs <= BLOCK_DEVICE)
+    *stx = (struct statx){ .stx_mask = STATX_DIOALIGN,
+                           .stx_dio_mem_align = 512,
+                           .stx_dio_offset_align = 512 };
+#endif
+  return 0;
+}
+
+/* A file is the same as another one if its number is. */
+int
+sim_name_to_handle_at (int fd, const char *name, struct file_handle *h,
+                       int *mount_id, int flags)
+{
+  h->handle_bytes = h->handle_type = 0;
+  return 0;
+}
+
+int
+sim_uname (struct utsname *kernel)
+{
+  strcpy (kernel->release, "6.18.0");
+  return 0;
+}
+
+/* The only file is read_ahead_kb of a device. */
+FILE *
+sim_fopen (const char *path, const char *mode)
+{
+  static char text[32];
+
+  if (strstr (path, "read_ahead_kb") == NULL)
+    return NULL;
+  snprintf (text, sizeof text, "%u", (unsigned) (P.read_ahead / 1024));
+  return fmemopen (text, strlen (text), "r");
+}
+
+/* ---- outer.h: the registry ---- */
+
+static struct file *
+file_with (const struct identity *id)
+{
+  return &file[id->is_block ? id->dev : id->ino];
+}
+
+/* "Connections that come and go leave no page": unless emptying has taken too
+ * long, or another process uses pages.
+ */
+void *
+sim_tdelete (const void *restrict disk, void **restrict root,
+             comparison_fn_t order)
+{
+  const struct disk *d = disk;
+  struct file *f = file_with (&d->id);
+
+  if (d->refs > 0)
+    fault ("a disk is released that a client uses");
+  if (f->disk == d) {
+    if (!performance && !P.mapper && now - f->closed_at < SECOND)
+      promise_empty (f, "when its closed disk is released");
+    promise_life_ends (f);
+    wake_event (&disk_closed);
   }
-  return errors_now (&d->errors) != 0;
+  return tdelete (disk, root, order);
 }
 
-static int
-sync_disk (struct connection *c)
-{
-  const int err = errors_sync (&c->disk->errors, c->fd);
+/* ---- outer.h: the engine ---- */
 
-  return err && is_latched (c->disk) ? refuse (c) : err;
+struct evictor *
+sim_evictor_new (const struct evictor_config *config)
+{
+  struct evictor *ev = evictor_new (config);
+
+  if (ev)
+    promise_life (file_of (config->fd), config->disk);
+  return ev;
 }
 
-/* A request that changes the disk, and what it has written so far. */
-struct change {
-  bool fua, refused;
-  unsigned nr;
-  struct part {
-    uint64_t offset, length;
-    uint32_t version;
-  } part[256];
-};
-
-static int
-change_begins (struct connection *c, struct change *change, bool fua)
+void
+sim_evictor_free (struct evictor *ev)
 {
-  change->fua = fua;
-  change->nr = 0;
-  change->refused = promise_must_fail (c->file);
-  return errors_change_begins (&c->disk->errors) ? refuse (c) : 0;
+  promise_idle (ev, "at the end");
+  evictor_free (ev);
 }
 
-static void
-add_part (struct change *change, uint64_t offset, uint64_t length,
-          uint32_t version)
+void
+sim_evictor_reopen (struct evictor *ev)
 {
-  if (!performance && length > 0)
-    change->part[change->nr++ % 256] = (struct part){ offset, length, version };
+  evictor_reopen (ev);
+  promise_returned (file_of (ev->config.fd));
 }
 
-static int
-change_ends (struct connection *c, struct change *change, int err)
+void
+sim_evictor_close (struct evictor *ev)
 {
-  unsigned i;
-
-  if (change->fua && err == 0)
-    err = sync_disk (c);
-  if (change->fua)
-    evictor_flushed (c->disk->evictor);
-  promise_request_ended (c->file, change->refused, err,
-                         errors_now (&c->disk->errors));
-  for (i = 0; i < change->nr; i++) {
-    const struct part *p = &change->part[i];
-
-    if (err)
-      promise_refused (p->version);
-    else
-      promise_written (c->file, p->offset, p->length, p->version, change->fua);
-  }
-  return err;
+  file_of (ev->config.fd)->closed_at = now;
+  evictor_close (ev);
 }
 
-static int
-write_chunk (struct connection *c, struct change *change, uint64_t offset,
-             uint64_t length)
+void
+sim_evictor_refuse_writers (struct evictor *ev)
 {
-  struct evictor_request w;
-  uint64_t done = 0;
-  uint32_t version = 0;
-  unsigned tries = 0, i;
+  const struct file *f = file_of (ev->config.fd);
+
+  refusal_steps (f, true);
+  evictor_refuse_writers (ev);
+  refusal_steps (f, false);
+}
+
+int
+sim_evictor_write_begins (struct evictor *ev, struct evictor_request *r,
+                          uint64_t offset, uint64_t length)
+{
+  const struct file *f = file_of (ev->config.fd);
   int err;
 
   if (!P.preserve) /* or it waits for a look after it was admitted */
-    admission_steps (c->file, true, 0);
-  err = evictor_write_begins (c->disk->evictor, &w, offset, length);
-  admission_steps (c->file, false, err);
-  if (err)
-    return refuse (c);
-  sim_yield ();
-  while (done < length && err == 0) {
-    const int64_t r = file_pwrite (c->fd, offset + done, length - done,
-                                   c->number, &version);
-
-    if (r > 0)
-      add_part (change, offset + done, r, version);
-    if (r == -1 && !was_interrupted (&tries))
-      err = errno;
-    done += r > 0 ? r : 0;
-  }
-  sim_yield ();
-  for (i = 0; err && i < change->nr; i++) /* the client gets the error */
-    promise_refused (change->part[i].version);
-  evictor_write_ends (c->disk->evictor, &w);
-  return err;
-}
-
-static int
-write_all (struct connection *c, struct change *change, uint64_t offset,
-           uint64_t length)
-{
-  int err = 0;
-
-  while (length > 0 && err == 0) {
-    const uint64_t most = evictor_most_write (c->disk->evictor);
-    const uint64_t in_most = most - offset % most;
-    const uint64_t in_window = chunk (offset, length);
-    const uint64_t n = in_window < in_most ? in_window : in_most;
-
-    err = write_chunk (c, change, offset, n);
-    offset += n;
-    length -= n;
-  }
-  return err;
-}
-
-int
-connection_write (struct connection *c, uint64_t offset, uint64_t length,
-                  bool fua)
-{
-  const uint64_t began = now;
-  struct change change;
-  int err = change_begins (c, &change, fua);
-
-  c->file->requested += length + 2 * PAGE;
+    admission_steps (f, true, 0);
+  err = evictor_write_begins (ev, r, offset, length);
+  admission_steps (f, false, err);
   if (err == 0)
-    err = write_all (c, &change, offset, length);
-  c->file->requested -= length + 2 * PAGE;
-  err = change_ends (c, &change, err);
-  trace ("connection %u: write%s of [%.1f,+%.1f) pages = %d", c->number,
-         fua ? " (FUA)" : "", offset / 4096.0, length / 4096.0, err);
-  request_ends (c, began);
-  return err;
-}
-
-int
-connection_flush (struct connection *c)
-{
-  const uint64_t began = now;
-  struct promised_flush fl;
-  bool must_fail;
-  int err;
-
-  trace ("connection %u: flush begins", c->number);
-  must_fail = promise_must_fail (c->file);
-  promise_flush_begins (&fl, c->file, c->number);
-  flush_steps (true);
-  err = sync_disk (c);
-  promise_flush_ends (&fl, err);
-  flush_steps (false);
-  promise_request_ended (c->file, must_fail, err,
-                         errors_now (&c->disk->errors));
-  trace ("connection %u: flush = %d", c->number, err);
-  evictor_flushed (c->disk->evictor);
-  request_ends (c, began);
-  return err;
-}
-
-/* ---- zero.c ---- */
-
-static bool
-may_have_folio (const struct disk *d, uint64_t at)
-{
-  return at >= PAGE && pagecache_count (&d->pages, d->fd, at - PAGE, PAGE) &&
-         pagecache_count (&d->pages, d->fd, at, PAGE);
-}
-
-/* connection_is_written */
-static bool
-is_written (struct connection *c, uint64_t offset, uint64_t length)
-{
-  struct disk *d = c->disk;
-  unsigned call;
-
-  if (errors_now (&d->errors))
-    return false;
-  if (!d->pages.by_range)
-    return errors_sync (&d->errors, c->fd) == 0;
-  call = errors_call_begins (&d->errors);
-  errors_record (&d->errors, pagecache_wait (&d->pages, c->fd, offset, length),
-                 offset, length);
-  errors_call_ends (&d->errors, call);
-  return !is_latched (d);
-}
-
-/* use_methods.  Returns false if zeroes must be written. */
-static bool
-punch (struct connection *c, struct change *change, uint64_t offset,
-       uint64_t length, int *err)
-{
-  struct disk *d = c->disk;
-  uint64_t start = offset, all = length;
-  const uint64_t began = ++event;
-  uint32_t version;
-
-  if (evictor_has_newer_beside (d->evictor, &start, &all) &&
-      (may_have_folio (d, offset) || may_have_folio (d, offset + length)) &&
-      !is_written (c, start, all))
-    return false;
-  *err = file_punch (c->fd, offset, length, c->number, began, &version);
-  if (*err == 0)
-    add_part (change, offset, length, version);
-  else
-    promise_refused (version);
-  return true;
-}
-
-int
-connection_zero (struct connection *c, uint64_t offset, uint64_t length,
-                 bool fua)
-{
-  const uint64_t end = offset + length, began = now;
-  const uint64_t from = (offset + PAGE - 1) / PAGE * PAGE;
-  const uint64_t to = end / PAGE * PAGE;
-  struct change change;
-  int err = change_begins (c, &change, fua);
-
-  c->file->requested += length + 2 * PAGE;
-  if (err)
-    ;
-  else if (from >= to || !punch (c, &change, from, to - from, &err))
-    err = write_all (c, &change, offset, length);
-  else if (err == 0) {
-    err = write_all (c, &change, offset, from - offset);
-    if (err == 0)
-      err = write_all (c, &change, to, end - to);
-  }
-  c->file->requested -= length + 2 * PAGE;
-  err = change_ends (c, &change, err);
-  trace ("connection %u: zero of [%.1f,+%.1f) pages = %d", c->number,
-         offset / 4096.0, length / 4096.0, err);
-  request_ends (c, began);
-  return err;
-}
-
-/* ---- reading.c ---- */
-
-#define MOST_READ (UINT64_C (2) << 20)
-
-/* What the chunk of a read may return: "promised" is from before it began. */
-struct reading {
-  uint64_t offset;
-  uint32_t promised[MOST_READ / HALF];
-};
-
-static int
-read_range (struct connection *c, const struct reading *r, uint64_t offset,
-            uint64_t length, bool direct)
-{
-  uint32_t versions[MOST_READ / HALF];
-  int err = 0;
-
-  if (direct)
-    err = file_pread_direct (c->fd, offset, length, versions);
-  else
-    file_pread (c->fd, offset, length, versions);
-  if (!performance && err == 0)
-    promise_read_ends (c->file, offset, length,
-                       r->promised + (offset - r->offset) / HALF, versions);
-  return err;
-}
-
-static int
-read_and_drop (struct connection *c, const struct reading *r, uint64_t offset,
-               uint64_t length)
-{
-  int err;
-
-  evictor_read_begins (c->disk->evictor, offset, length);
-  err = read_range (c, r, offset, length, false);
-  evictor_read_ends (c->disk->evictor, offset, length);
-  return err;
-}
-
-static int
-read_preserving (struct connection *c, const struct reading *r, uint64_t offset,
-                 uint64_t length)
-{
-  if (!evictor_is_newer (c->disk->evictor, offset, length) &&
-      read_range (c, r, offset, length, true) == 0)
-    return 0;
-  return read_and_drop (c, r, offset, length);
-}
-
-static int
-read_chunk (struct connection *c, uint64_t offset, uint64_t length)
-{
-  struct evictor *ev = c->disk->evictor;
-  struct reading r;
-  int err;
-
-  if (length > MOST_READ)
-    fault ("a read is too long for this program");
-  r.offset = offset;
-  if (!performance)
-    promise_read_begins (c->file, offset, length, r.promised);
-  if (P.preserve)
-    return read_preserving (c, &r, offset, length);
-  if (!performance && P.fs <= OVERLAYFS && length <= 64 * 1024 && one_in (2) &&
-      !evictor_may_have (ev, offset, length) &&
-      read_range (c, &r, offset, length, true) == 0) {
-    evictor_bypassed (ev, offset, length);
-    return 0;
-  }
-  err = read_range (c, &r, offset, length, false);
-  evictor_read (ev, offset, length);
-  return err;
-}
-
-static void
-connection_reads (struct connection *c)
-{
-  if (c->read_at != now / SECOND)
-    evictor_count_reader (c->disk->evictor, now / SECOND, false);
-  c->read_at = now / SECOND;
-  c->file->read_at[c->number % MOST_READERS] = now;
-}
-
-int
-connection_read (struct connection *c, uint64_t offset, uint64_t length)
-{
-  struct evictor *ev = c->disk->evictor;
-  const uint64_t all = length, began = now;
-  int err = 0;
-
-  connection_reads (c);
-  c->file->requested += all + 2 * PAGE;
-  evictor_reading (ev, all);
-  while (length > 0 && err == 0) {
-    const uint64_t n = chunk (offset, length);
-
-    err = read_chunk (c, offset, n);
-    offset += n;
-    length -= n;
-  }
-  evictor_reading (ev, -(int64_t) all);
-  c->file->read_at[c->number % MOST_READERS] = now;
-  c->file->requested -= all + 2 * PAGE;
-  trace ("connection %u: read = %d", c->number, err);
-  request_ends (c, began);
+    sim_yield ();
   return err;
 }
 
 void
-connection_prefetch (struct connection *c, uint64_t offset, uint64_t length)
+sim_evictor_write_ends (struct evictor *ev, struct evictor_request *r)
 {
-  if (P.preserve)
-    return;
-  c->file->requested += length + 2 * PAGE;
-  connection_reads (c);
-  evictor_prefetch (c->disk->evictor, offset, length);
-  c->file->read_at[c->number % MOST_READERS] = now;
-  c->file->requested -= length + 2 * PAGE;
+  sim_yield ();
+  evictor_write_ends (ev, r);
 }

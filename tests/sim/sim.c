@@ -1,5 +1,5 @@
-/* Runs histories of the engine in a simulated world, each from a seed, and
- * reports the ones that break a promise.
+/* Runs histories of the plugin's own code in a simulated world, each from a
+ * seed, and reports the ones that break a promise.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

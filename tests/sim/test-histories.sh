@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Thousands of histories of the engine in a simulated world, with
+# Thousands of histories of the plugin's own code in a simulated world, with
 # errors, other processes and all orders of its threads, keep the promises of
 # docs/reliability.md; so do the histories that once broke one.
 #

@@ -293,6 +293,7 @@ struct device {
 #define MOST_READERS 64
 
 struct disk;
+struct evictor;
 struct file {
   unsigned nr;
   struct page *page;
@@ -315,12 +316,13 @@ struct file {
   struct lock inode; /* i_rwsem */
   struct device device;
   /* The server's. */
-  struct disk *disk;  /* NULL if the file is not open */
+  struct disk *disk;  /* that evicts; NULL if the file is not open */
   unsigned life;      /* how often the server has opened the file */
   uint64_t requested; /* bytes of the requests in progress */
   uint64_t read_at[MOST_READERS];
   uint64_t held_until; /* time: another process has mapped what is resident */
-  int lost;            /* see disk.lost: of a disk that is closed */
+  uint64_t closed_at;  /* time: the last client has left */
+  bool untold;    /* an error of a closed disk, for which no request failed */
   bool lost_data; /* an error was injected that may lose data; or there was */
   bool unclear;   /* one of a start that may be one of a writeback */
 };
@@ -360,11 +362,15 @@ uint64_t devices_next (void);
 /* ---- the kernel, kernel.c: beside kernel.h ---- */
 
 /* Descriptors are 1000 and up. */
-int file_open (struct file *f);
+int file_open (struct file *f, bool direct);
+bool file_is_direct (int fd); /* with O_DIRECT */
 struct file *file_of (int fd);
 
 /* A descriptor of the one description that the server has inherited. */
 int file_dup (struct file *f);
+
+/* dup3(2): "to" gets the description of "fd". */
+void file_replace (int fd, int to);
 
 void check_no_descriptor (void);
 
@@ -431,13 +437,14 @@ bool promise_is_later (const struct page *page, uint64_t than);
 
 /* The server opens the disk of a file: file.life begins.  It closes the disk:
  * the next life does not drop what this one has left, and with preserve takes
- * it for another process's.
+ * it for another process's; and it has the error of this one, if no request has
+ * failed for it.
  */
-void promise_life (struct file *f);
+void promise_life (struct file *f, struct disk *d);
 void promise_life_ends (struct file *f);
 
 /* A client opens the disk, which had no client. */
-void promise_returned (struct file *f, bool was_closed);
+void promise_returned (struct file *f);
 
 /* Whether a change or flush that begins now must fail; and what came of it:
  * "latch" is errors_now.
@@ -488,7 +495,7 @@ void promise_empty (struct file *f, const char *when);
 /* The disk of a file is idle, or is about to be freed: credit, slots and bytes
  * in flight are 0.
  */
-void promise_idle (struct disk *d, const char *when);
+void promise_idle (const struct evictor *ev, const char *when);
 
 /* It has been idle for long. */
 void promise_rests (const struct disk *d);
