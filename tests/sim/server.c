@@ -153,10 +153,12 @@ client_open (struct client *c, struct file *f, bool readonly)
   service_begins (&s, c, 0, 0);
   c->handle = connection_open (readonly);
   service_ends (&s);
-  if (c->handle)
-    trace ("connection %u opens file %u%s", c->number, f->nr,
-           readonly ? " to read" : "");
-  return c->handle != NULL;
+  if (c->handle == NULL)
+    return false;
+  c->readonly = !((struct connection *) c->handle)->file.writable;
+  trace ("connection %u opens file %u%s", c->number, f->nr,
+         c->readonly ? " to read" : "");
+  return true;
 }
 
 void
