@@ -35,7 +35,6 @@ FOLDERS = {
              "plugin",
     "tools": "Statistics, logs, completion, documents, and the programs in `tools/` and `scripts/`",
     "ship": "Installation, packages, versions and first use",
-    "cluster": "The examples for Kubernetes, and `cluster/run`, which runs them on a Kubernetes of one node",
     "lab": "`scripts/lab`, which tests other kernels and file systems",
     "lib": "What the tests share: the library of the scripts, clients and tools",
 }
@@ -59,7 +58,6 @@ clients, and source `lib/lib.sh`. Beside them are
 - `errors/rig/run` and `errors/crash/run`: the fault rig and the crash points, as long as wanted;
 - `fuzz/`: targets and seeds of `scripts/fuzz`;
 - `lab/`: what runs in the machines of `scripts/lab`;
-- `cluster/run`: the examples on a real Kubernetes;
 - `ship/newcomer/run` and `ship/newest`: all commands of the documents in a bare Debian, and
   filters under the newest nbdkit.
 """

@@ -44,7 +44,5 @@ tags ()
 }
 says "tags of images in the examples" "$version" tags
 [ "$(tags | wc -l)" = 1 ] || fail "tags of images: $(tags | xargs)"
-! grep -rnE 'windowed(-file)?:[0-9]+[.][0-9]' "$top/tests/cluster" ||
-  fail 'a tag of an image, which should be read from the examples'
 ! grep -rnF "$version" "$top/README.md" "$top/docs"/*.md ||
   fail 'a command or sentence with the version, which ages, see above'
