@@ -1,4 +1,4 @@
-/* What the fuzz targets have in place of nbdkit.
+/* What the fuzz target has in place of nbdkit.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -9,9 +9,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Messages by nbdkit_error since the number was last set to 0. */
-extern _Atomic unsigned errors_told;
 
 /* Called for each extent that the plugin adds.  Returns 0, or -1. */
 extern int (*extent_added) (uint64_t offset, uint64_t length, uint32_t type);

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Command lines and histories of requests that libFuzzer makes up for some
-# seconds, while system calls fail, crash nothing and lose no data silently;
-# nor does one history in which each allocation, open or thread fails, or all
-# from one on.
+# Histories of requests that libFuzzer makes up for some seconds, while system
+# calls fail, crash nothing and lose no data silently; nor does one history in
+# which each allocation, open or thread fails, or all from one on.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause

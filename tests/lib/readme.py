@@ -20,7 +20,7 @@ FOLDERS = {
     "unit": "Parts of the plugin alone, without a server and without root",
     "start": "A server starts, takes its parameters, and offers the right exports",
     "sim": "The plugin's code in a simulated world: threads, clock, kernel and disk",
-    "fuzz": "Targets and seeds of `scripts/fuzz`, for some seconds",
+    "fuzz": "The target and seeds of `scripts/fuzz`, for some seconds",
     "serve": "Clients get the right data, sizes and holes",
     "serve/clients": "Programs that people use work with the server",
     "evict": "`cache=none` leaves nothing in the page cache, and keeps little there while "
@@ -56,7 +56,7 @@ clients, and source `lib/lib.sh`. Beside them are
 
 - `sim/sim`: the simulator, for as many histories as wanted;
 - `errors/rig/run` and `errors/crash/run`: the fault rig and the crash points, as long as wanted;
-- `fuzz/`: targets and seeds of `scripts/fuzz`;
+- `fuzz/`: the target and seeds of `scripts/fuzz`;
 - `lab/`: what runs in the machines of `scripts/lab`;
 - `ship/newcomer/run` and `ship/newest`: all commands of the documents in a bare Debian, and
   filters under the newest nbdkit.
