@@ -8,7 +8,7 @@
 # shellcheck shell=bash disable=SC2154
 
 # A machine is about ten times slower than what it runs on.
-export FAULT_HISTORIES=2
+export FAULT_HISTORIES=2 FAULT_STOCK=no
 
 # Where ext4 and btrfs lose what was on the disk, whatever the plugin, see
 # docs/reliability.md.
@@ -27,7 +27,7 @@ for name in "${@:2}"; do
   (
     trap - EXIT INT TERM
     cd "$builddir"
-    TMPDIR=$folder exec timeout -k 20 900 \
+    TMPDIR=$folder exec timeout -k 20 2700 \
       "$srcdir/${words[0]}" "${words[@]:1}"
   ) 3>&- || status=$?
   case $status in
