@@ -6,9 +6,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 
-# shellcheck source=../lib/totals.sh
-. "$(dirname "${BASH_SOURCE[0]}")/../lib/totals.sh"
-
 # outcome KERNEL JOB RESULTS: print it, and keep it for the sums.
 outcome ()
 {
@@ -27,4 +24,17 @@ outcome ()
         tell("FAIL", "the machine did not come to the end of the job")
       print "----: " at ": " took
     }' "$3" | tee -a "$work/counts"
+}
+
+# total: the last line, and whether nothing failed.
+total ()
+{
+  local passed failed skipped
+
+  touch "$work/counts"
+  passed=$(grep -c '^PASS' "$work/counts" || :)
+  failed=$(grep -c '^FAIL' "$work/counts" || :)
+  skipped=$(grep -c '^SKIP' "$work/counts" || :)
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ] && [ $((passed + skipped)) -gt 0 ]
 }

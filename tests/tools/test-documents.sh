@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# The documents have commands that can be pasted, links that lead somewhere, and
-# a complete synopsis.  The commands in README, the documents and the manual
-# pages are in blocks that bash can read.  Every test that a page names exists,
-# the manual's synopsis has every parameter, tests/README.md is up to date, and
-# the mutants of tests/sim can be made.
+# The documents have commands that can be pasted, and links that lead somewhere.
+# The commands in README, the documents and the manual pages are in blocks that
+# bash can read.  Every test that a page names exists, tests/README.md is up to
+# date, and the mutants of tests/sim can be made.
 # Each picture is the one that the present data make, and a page shows it with
 # a text.  The script tests/ship/newcomer/run runs the commands.
 #
@@ -58,15 +57,3 @@ cat "$tmp/not-run" >&2
   docs/*.pod tools/*.pod) >"$tmp/commands"
 [ "$(grep -c '^block ' "$tmp/commands")" -gt 20 ] || fail 'few commands'
 bash -n "$tmp/commands" || fail 'bash cannot read a block, see above'
-
-# The first words of the lines of --help, up to their values.
-manual=$top/docs/nbdkit-windowed-file-plugin.pod
-sed -n '/^=head1 SYNOPSIS/,/^=head1 DESCRIPTION/p' "$manual" >"$tmp/synopsis"
-"$NBDKIT" file --help | sed -n '/^plugin:/,$p' | grep -o '^\[*[a-z-]*=\]*' |
-  tr -d '[]' >"$tmp/parameters"
-[ "$(wc -l <"$tmp/parameters")" -ge 10 ] || fail 'which parameters are there?'
-while read -r parameter; do
-  grep -qF "$parameter" "$tmp/synopsis" ||
-    fail "$parameter is not in the manual's synopsis"
-  grep -qF "B<$parameter" "$manual" || fail "$parameter is not in the manual"
-done <"$tmp/parameters"
