@@ -1,7 +1,6 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pictures of the documents: a chart of measured copies, and the diagrams
-of docs/diagrams.json."""
+"""The chart of measured copies, which README.md shows."""
 
 import json
 import math
@@ -49,69 +48,10 @@ def over_time(copies):
     return p
 
 
-def graph(d):
-    """Boxes, and arrows with labels between them."""
-    wide, high, gap, down = d["box"] + d["gap"]
-    at = {name: (20 + c * (wide + gap), 20 + d.get("above", 0)
-                 + r * (high + down)) for name, c, r, *_ in d["boxes"]}
-    p = Picture(20 + max(x for x, _ in at.values()) + wide,
-                20 + max(y for _, y in at.values()) + high)
-    for name, _, _, text, colour in d["boxes"]:
-        x, y = at[name]
-        p.rect(x, y, wide, high, "box")
-        p.text(x + wide / 2, y + 22, name, f"{colour} b middle")
-        p.text(x + wide / 2, y + 42, text, "text middle")
-    for a, start, b, end, label, colour in d["arrows"]:
-        # From a point of a box to one of another, as fractions of its size.
-        first, last = ((at[box][0] + at_x * wide, at[box][1] + at_y * high)
-                       for box, (at_x, at_y) in ((a, start), (b, end)))
-        (x, y), (u, v) = first, last
-        over = start[1] == end[1] == 0
-        y -= 24 * over
-        p.arrow([first, (x, y), (u, y), last] if over or x != u and y != v
-                else [first, last], colour)
-        rows = label.count("\n")
-        if x == u:
-            p.text(x + 8, (y + v) / 2 + 4 - 8 * rows, label, colour)
-        else:
-            p.text((x + u) / 2, y - 8 - 16 * rows if over or u > x else y + 18,
-                   label, f"{colour} middle")
-    return p
-
-
-def time_line(d):
-    """Who does what to whom, step by step, and in which state each is."""
-    left, step, lane, top = 110, d["step"], 56, 84
-    lanes = {name: top + 20 + n * lane for n, name in enumerate(d["lanes"])}
-    p = Picture(left + step * len(d["steps"]) + 30, top + lane * len(lanes))
-    for name, y in lanes.items():
-        p.text(12, y + 4, name, "text b")
-        p.path(["M", left, y, "H", left + step * len(d["steps"])], "grid")
-    for name, begin, end, text, colour in d["states"]:
-        p.path(["M", left + step * begin, lanes[name], "H",
-                left + step * end], f"{colour} thick")
-        # Beside the arrow of the first step.
-        p.text(left + step * (begin + 0.5) + 8, lanes[name] + 18, text, colour)
-    for n, (a, b, text, colour) in enumerate(d["steps"]):
-        x = left + step * (n + 0.5)
-        p.text(x, 24, text, f"{colour} middle")
-        p.path(["M", x, lanes[a], "h", 0], f"{colour} dots")
-        if b:
-            p.arrow([(x, lanes[a]), (x, lanes[b])], colour)
-    return p
-
-
 def draw(folder):
-    """Make all in a folder."""
-    def data(name):
-        with open(os.path.join(TOP, "docs", name), encoding="utf-8") as f:
-            return json.load(f)
-
-    copies, diagrams = data("measured-copies.json"), data("diagrams.json")
-    made = {"copies": over_time(copies),
-            **{name: (graph if "boxes" in d else time_line)(d)
-               for name, d in diagrams.items()}}
-    for name, picture in made.items():
-        with open(os.path.join(folder, f"{name}.svg"), "w",
-                  encoding="utf-8") as f:
-            f.write(str(picture))
+    """Make it in a folder."""
+    with open(os.path.join(TOP, "docs/measured-copies.json"),
+              encoding="utf-8") as f:
+        picture = over_time(json.load(f))
+    with open(os.path.join(folder, "copies.svg"), "w", encoding="utf-8") as f:
+        f.write(str(picture))

@@ -57,17 +57,6 @@ class Picture:
         self.add("path", classes, d=" ".join(
             v if isinstance(v, str) else place(v) for v in d))
 
-    def arrow(self, points, colour):
-        """A line with corners.  Its last part is horizontal or vertical."""
-        (x0, y0), (x, y) = points[-2:]
-        dx, dy = (x > x0) - (x < x0), (y > y0) - (y < y0)
-        self.path(["M", *points[0], *(v for p in points[1:-1]
-                                      for v in ("L", *p)),
-                   "L", x - 6 * dx, y - 6 * dy], colour)
-        x0, y0 = x - 9 * dx, y - 9 * dy
-        self.add("polygon", colour, points=" ".join(map(place, (
-            x, y, x0 + 5 * dy, y0 + 5 * dx, x0 - 5 * dy, y0 - 5 * dx))))
-
     def __str__(self):
         used = [name for name in COLOURS if name in self.used]
         light, dark = ("".join(f".{name}{{color:{COLOURS[name][n]}}}"
