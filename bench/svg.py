@@ -29,9 +29,9 @@ def place(number):
 class Picture:
     """Shapes, each with the classes of its style: a colour, and more."""
 
-    def __init__(self, width, height):
+    def __init__(self, width, height, dark=False):
         self.size = width, height
-        self.used, self.shapes = [], []
+        self.dark, self.used, self.shapes = dark, [], []
         self.rect(0, 0, width, height, "page")
 
     def add(self, name, classes, content="", **places):
@@ -47,10 +47,10 @@ class Picture:
         """A box with round corners."""
         self.add("rect", colour, x=x, y=y, width=width, height=height, rx=rx)
 
-    def text(self, x, y, lines, classes="text"):
+    def text(self, x, y, lines, classes="text", **more):
         """Lines, 16 pixels apart; the first one's base line is at y."""
         for n, line in enumerate(lines.split("\n")):
-            self.add("text", classes, line, x=x, y=y + 16 * n)
+            self.add("text", classes, line, x=x, y=y + 16 * n, **more)
 
     def path(self, d, classes):
         """A line.  "d" has letters and coordinates."""
@@ -61,7 +61,8 @@ class Picture:
         used = [name for name in COLOURS if name in self.used]
         light, dark = ("".join(f".{name}{{color:{COLOURS[name][n]}}}"
                                for name in used) for n in (0, 1))
-        style = f"{STYLE}{light}@media (prefers-color-scheme:dark){{{dark}}}"
+        style = STYLE + (dark if self.dark else light +
+                         "@media (prefers-color-scheme:dark){" + dark + "}")
         width, height = map(place, self.size)
         return "\n".join([
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '

@@ -3,8 +3,9 @@
 # The commands in README, the documents and the manual pages are in blocks that
 # bash can read.  Every test that a page names exists, tests/README.md is up to
 # date, and the mutants of tests/sim can be made.
-# The chart is the one that the present data make, and a page shows each picture
-# with a text.  The script tests/ship/newcomer/run runs the commands.
+# The pictures of measurements are those that the present data make, and a page
+# shows each picture with a text.  The script tests/ship/newcomer/run runs the
+# commands.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -25,8 +26,10 @@ python3 "$srcdir/tools/documents.py" "$top" >"$tmp/wrong" || {
 if /usr/bin/python3 -c 'import nbd' 2>/dev/null; then
   mkdir "$tmp/pictures"
   "$top/scripts/bench" --pictures "$tmp/pictures" || fail 'bench --pictures'
-  diff -q "$top/docs/pictures/copies.svg" "$tmp/pictures" >&2 ||
-    fail 'draw them: scripts/bench --pictures docs/pictures'
+  for name in benchmarks cachewatch copies; do
+    cmp "$top/docs/pictures/$name.svg" "$tmp/pictures/$name.svg" >&2 ||
+      fail 'draw them: scripts/bench --pictures docs/pictures'
+  done
   find "$top/docs/pictures" -size +29k >"$tmp/large"
   [ ! -s "$tmp/large" ] || fail "above 30 KB: $(<"$tmp/large")"
 else
