@@ -107,7 +107,9 @@ for word in '█ writeback  █ dirty  █ clean  · not in the page cache' \
 done
 ! grep -q ' MB' "$tmp/screen" || fail "two units: $(<"$tmp/screen")"
 COLUMNS=60 "$watch" --once "$tmp/file" >"$tmp/screen"
-[ "$(wc -l <"$tmp/screen")" = 7 ] || fail "wrapped: $(<"$tmp/screen")"
+# Below it, a user is told that root may find out more.
+[ "$(grep -vc '; root may' "$tmp/screen")" = 7 ] ||
+  fail "wrapped: $(<"$tmp/screen")"
 COLUMNS=20 "$watch" --once "$tmp/file" >"$tmp/screen" || fail 'narrow'
 PYTHONIOENCODING=latin-1 "$watch" --once "$tmp/file" >"$tmp/screen" ||
   fail 'a locale without the characters of the bar'
