@@ -348,7 +348,7 @@ const char options_help[] =
   "cache-windows=N            Windows of an image (default 8).\n"
   "cache-window-size=SIZE     Size of a window (default 2M).\n"
   "cache-limit=SIZE           Page cache of all images (default 128M).\n"
-  "stats=FILE                 Write statistics as JSON (\"-\": to the log).\n"
+  "stats=FILE                 JSON statistics (\"-\": to the log; %p: pid).\n"
   "stats-interval=SECONDS     Also write them every SECONDS seconds.";
 
 /* ---- all together ---- */

@@ -207,6 +207,9 @@ write_log (bool changed_only)
 
 #define NO_FILE -2
 
+/* The file's name, which is options.stats with the pid in place of %p. */
+static char file[PATH_MAX + 32]; /* a name that is cut is too long for open */
+
 /* This server's file, with a lock, so that no other server replaces it. */
 static int current = -1;
 
@@ -227,9 +230,8 @@ open_old (struct stat *old)
   const char *why = NULL;
   int fd;
 
-  flock (current, LOCK_UN); /* until the file is replaced */
-  fd = open (options.stats,
-             O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+  flock (current, LOCK_UN); /* or it is locked for the new descriptor, too */
+  fd = open (file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
 
   if (fd == -1 && errno == ENOENT)
     return NO_FILE;
@@ -239,13 +241,13 @@ open_old (struct stat *old)
   else if (fd == -1 && errno != ENXIO) { /* a socket */
     nbdkit_error ("stats=%s: %m; nbdkit must be able to read a file that it "
                   "replaces; use stats=- for the log",
-                  options.stats);
+                  file);
     return -1;
   }
   else if (fd == -1 || fstat (fd, old) == -1 || !S_ISREG (old->st_mode))
     why = "is not a regular file; use stats=- for the log";
   else if (is_locked (fd))
-    why = "another server writes it; give each server a file of its own";
+    why = "another server writes it; put %p into the name, for the pid";
   else if (old->st_size > 0 &&
            (pread (fd, head, sizeof head, 0) != sizeof head ||
             memcmp (head, HEAD, sizeof head) != 0))
@@ -253,7 +255,7 @@ open_old (struct stat *old)
           "remove it or choose another name";
   if (why == NULL)
     return fd;
-  nbdkit_error ("stats=%s: %s", options.stats, why);
+  nbdkit_error ("stats=%s: %s", file, why);
   if (fd >= 0)
     close (fd);
   return -1;
@@ -276,14 +278,13 @@ replace_file (const struct stat *old, const char *part)
     return -1;
   if (old) {
     if (fchown (fd, old->st_uid, old->st_gid) == -1)
-      nbdkit_debug ("stats=%s: its owner is not kept: %m", options.stats);
+      nbdkit_debug ("stats=%s: its owner is not kept: %m", file);
     fchmod (fd, old->st_mode & 0777);
   }
   is_locked (fd); /* the lock is that of "kept", too */
   kept = fcntl (fd, F_DUPFD_CLOEXEC, 3);
   out = fdopen (fd, "w");
-  if (out && write_and_close (out, false) == 0 &&
-      rename (part, options.stats) == 0) {
+  if (out && write_and_close (out, false) == 0 && rename (part, file) == 0) {
     if (current >= 0)
       close (current);
     current = kept;
@@ -300,24 +301,29 @@ replace_file (const struct stat *old, const char *part)
 static int
 write_file (void)
 {
-  char part[PATH_MAX + 32]; /* a name that is cut is too long for open, too */
+  char pid[24], part[sizeof file + sizeof pid + 8];
+  const char *const rest = strstr (options.stats, "%p");
   struct stat old;
-  const int fd = open_old (&old);
-  int err;
+  int fd, err;
 
-  if (fd == -1)
-    return -1;
+  snprintf (pid, sizeof pid, "%ld", (long) getpid ());
+  snprintf (file, sizeof file, "%.*s%s%s",
+            rest ? (int) (rest - options.stats) : -1, options.stats,
+            rest ? pid : "", rest ? rest + 2 : "");
+  fd = open_old (&old);
   if (fd >= 0)
     close (fd);
-  snprintf (part, sizeof part, "%s.%ld.part", options.stats, (long) getpid ());
+  is_locked (current); /* again, also if the file is not replaced */
+  if (fd == -1)
+    return -1;
+  snprintf (part, sizeof part, "%s.%s.part", file, pid);
   if (replace_file (fd >= 0 ? &old : NULL, part) == 0)
     return 0;
   err = errno;
   unlink (part);
   errno = err;
   nbdkit_error (
-    "stats=%s: cannot write %s: %m: %s, or use stats=- for the log",
-    options.stats, part,
+    "stats=%s: cannot write %s: %m: %s, or use stats=- for the log", file, part,
     err == ENOENT  ? "create the directory"
     : err == EBUSY ? "the file is a mount point: mount its directory"
     : err == EACCES || err == EROFS  ? "let nbdkit create files there"
@@ -355,7 +361,11 @@ stats_open (void)
     return -1;
   }
   signal (SIGUSR1, handle_signal);
-  return is_log () ? 0 : write_file ();
+  if (!is_log () && write_file () == -1)
+    return -1;
+  if (strstr (options.stats, "%p"))
+    unlink (file); /* nbdkit may fork, and stats_start knows the new pid */
+  return 0;
 }
 
 static void *

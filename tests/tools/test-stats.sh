@@ -186,6 +186,7 @@ all_exports
 kill -USR1 "$server"
 eventually 10 says "stats=$stats: cannot write $stats.$server.part: File too large" ||
   fail 'nothing about a file that is too large'
+refused 'another server writes it' stats="$stats" # also after a failure
 stop_nbdkit
 cmp "$stats" "$tmp/old" || fail 'half of the statistics were written'
 [ "$(echo "$stats"*)" = "$stats" ] || fail "left: $(echo "$stats"*)"
@@ -223,6 +224,16 @@ server=$first
 stop_nbdkit
 start_nbdkit file "$disk" stats="$tmp/shared"
 stop_nbdkit
+
+# %p in the name is the pid, and that after nbdkit has forked (--run).
+mkdir "$tmp/pids"
+start_nbdkit file "$disk" stats="$tmp/pids/of-%p.json"
+"$NBDKIT" -U "$tmp/second" file "$disk" stats="$tmp/pids/of-%p.json" --run true
+stop_nbdkit
+for file in "$tmp/pids"/*; do
+  [ "$file" = "$tmp/pids/of-$(jq .pid "$file").json" ] || fail "the name $file"
+done
+[ "$(find "$tmp/pids" -type f | wc -l)" = 2 ] || fail "$(ls "$tmp/pids")"
 
 # A symbolic link is not followed: not at the start, and not later.
 : >"$tmp/precious"
