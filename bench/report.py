@@ -167,7 +167,7 @@ def faster(results, load, figure):
 
 def slower(results):
     """The lines of the table of what is better with another server."""
-    yield "| load | this plugin (who is better) |"
+    yield "| load | this plugin (which server is better) |"
     yield "|---|---|"
     for load in LOADS:
         cells = []
