@@ -25,7 +25,7 @@ refused ()
 {
   verify "$1" "${@:3}"
   [ "$(wc -l <"$tmp/err")" = 1 ] || fail "${*:3}: not one line"
-  grep -q -- "$2" "$tmp/err" || fail "${*:3}: says nothing of $2"
+  grep -q -- "$2" "$tmp/err" || fail "${*:3}: the message lacks $2"
 }
 
 # So long that a server is seen even if this machine is busy.
@@ -67,7 +67,8 @@ reason "$tmp/in" 'it is not served by nbdkit'
 jq -e 'length == 2 and (.[1] | .plugin == "none" and .cachestat > 0 and
        .reasons == ["it is not served by nbdkit"])' "$tmp/json" >/dev/null ||
   fail "$(cat "$tmp/json")"
-# The command names it, and no look at the processes sees which one opens it.
+# The command names the file, and the process that opens it is never seen, because
+# the interval is too long.
 verify 1 --settle 0 --interval 3600 -- \
   nbdcopy -- "$tmp/in" "${ours[@]}" cache=none "]"
 reason "$tmp/in" 'it is not served by nbdkit'
@@ -144,7 +145,7 @@ for stock in nbdkit-stock-file-plugin.so $so; do
 done
 refused 3 'started no nbdkit' --which -- true
 verify 3 --which -- "$NBDKIT" file --dump-plugin
-grep -q 'started no nbdkit' "$tmp/err" || fail 'a question is no server'
+grep -q 'started no nbdkit' "$tmp/err" || fail '--dump-plugin counts as a server'
 verify 3 --which -- "$NBDKIT" -U - file "$tmp/out.img" --run 'sleep 0.5; false'
 grep -q ^ours "$tmp/out" || fail 'the command failed, but it had a server'
 refused 2 'there is no command after --' --which
