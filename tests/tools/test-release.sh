@@ -29,7 +29,7 @@ commit ()
 
 release ()
 {
-  scripts/release --home "$home" --maintainer "$maintainer" none >"$tmp/log" 2>&1
+  scripts/release --home "$home/" --maintainer "$maintainer" none >"$tmp/log" 2>&1
 }
 
 git init -q
