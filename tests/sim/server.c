@@ -133,6 +133,8 @@ change_ends (struct service *s, const char *what, uint32_t flags, int result)
   const bool fua = flags & NBDKIT_FLAG_FUA;
 
   service_ends (s);
+  if (err == EINTR || (err && err != EOPNOTSUPP && !P.fault_to))
+    fault ("a %s fails: %s", what, strerror (err));
   promise_request_ended (f, s->must_fail, err, errors_now (&f->disk->errors));
   if (err)
     refused (s);
@@ -217,6 +219,10 @@ client_flush (struct client *c)
   promise_flush_begins (&fl, c->file, c->number);
   flush_steps (true);
   err = connection_flush (c->handle, 0) == -1 ? errno : 0;
+  if (err && errors_now (&c->file->disk->errors)) {
+    refusal_steps (c->file, true);
+    refusal_steps (c->file, false);
+  }
   promise_flush_ends (&fl, err);
   flush_steps (false);
   errno = err;
@@ -397,7 +403,9 @@ sim_lseek (int fd, off_t offset, int whence)
   return whence == SEEK_DATA ? offset : kernel_size (fd);
 }
 
-/* NFS before Linux 6.17, and many FUSE servers, cannot zero blocks. */
+/* NFS before Linux 6.17, and many FUSE servers, cannot zero blocks, and some of
+ * these servers have no fallocate.
+ */
 int
 sim_fallocate (int fd, int mode, off_t offset, off_t count)
 {
@@ -407,7 +415,8 @@ sim_fallocate (int fd, int mode, off_t offset, off_t count)
   if (mode == 0)
     return 0;
   errno = EOPNOTSUPP;
-  if ((mode & FALLOC_FL_ZERO_RANGE) && P.fs >= NFS)
+  if (((mode & FALLOC_FL_ZERO_RANGE) && P.fs >= NFS) ||
+      (P.punch_writes && P.fs >= FUSE_WRITEBACK))
     return -1;
   errno = file_punch (fd, offset, count, s->client->number, s->event, &version);
   if (errno == 0)
