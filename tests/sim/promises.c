@@ -53,14 +53,17 @@ promises_reset (void)
 /* ---- the latch ---- */
 
 /* "If nobody was told, the next client's first change or flush fails": unless
- * there was no memory to remember the error.
+ * there was no memory to remember the error, which the log has then.
  */
 void
 promise_life (struct file *f, struct disk *d)
 {
-  if (f->untold && !errors_now (&d->errors) && !P.no_memory_one_in)
-    fault ("an error of file %u, for which no request failed, is forgotten",
-           f->nr);
+  if (f->untold && !errors_now (&d->errors)) {
+    if (!P.no_memory_one_in)
+      fault ("an error of file %u, for which no request failed, is forgotten",
+             f->nr);
+    known[f->nr].told = f->life; /* in the log */
+  }
   if (errors_now (&d->errors) && f->life > 0 && known[f->nr].refused == f->life)
     fault ("an error of file %u is kept, for which a request has failed",
            f->nr);
