@@ -298,7 +298,7 @@ step_world (void)
   unsigned p;
 
   if (what == 0 && is_open)
-    idle_note_flush (&e);
+    request_flushed (&e);
   else if (what == 1 && is_open) { /* as evictor_bypassed */
     idle_note_request (&e);
     counts_touch (&e, random () % PAGES * pages.unit, pages.unit, 0);

@@ -189,7 +189,7 @@ a_page_that_is_written_again_stays (void **state)
   gives ("rest");
   assert_true (page_map_has_dirty (&e.map, 32 * KiB, KiB));
   assert_false (page_map_has_dirty (&e.map, 0, 32 * KiB));
-  idle_note_flush (&e);
+  request_flushed (&e);
   gives ("rest start wait drop empty rest");
   assert_int_equal (e.throttle.used, 0);
 }
@@ -494,6 +494,23 @@ pieces_that_are_not_dropped_are_limited (void **state)
 }
 
 static void
+a_flush_seals_what_is_worth_it (void **state)
+{
+  unsigned i;
+
+  throttle_set_limit (&e.throttle, MiB);
+  for (i = 0; i < 31; i++)
+    writes (i * 2 * MiB, 4096);
+  request_flushed (&e);
+  gives ("rest");
+  writes (31 * 2 * MiB, 4096);
+  request_flushed (&e);
+  assert_true (e.wake.thread);
+  give ("start", 62 * MiB, 4096);
+  gives ("wait drop rest empty rest");
+}
+
+static void
 an_idle_disk_is_emptied (void **state)
 {
   uint64_t at;
@@ -510,18 +527,18 @@ an_idle_disk_is_emptied (void **state)
   gives ("start");
   writes (0, 4096); /* it is in use again */
   gives ("wait drop rest");
-  idle_note_flush (&e);
+  request_flushed (&e);
   at = e.seen.now + 50 * MS;
   assert_true (e.wake.thread);
   gives ("rest");
   assert_int_equal (t.until, at);
   give ("start wait drop empty", 0, 14 * MiB);
   rests_for_ever ();
-  idle_note_flush (&e); /* it is empty */
+  request_flushed (&e); /* it is empty */
   rests_for_ever ();
   writes (12 * MiB, 4096);
   assert_true (e.wake.thread && e.throttle.busy);
-  idle_note_flush (&e);
+  request_flushed (&e);
   gives ("rest start wait drop empty");
   idle_note_request (&e);
   gives ("rest");
@@ -536,11 +553,11 @@ an_emptying_drops_all_reads (void **state)
   request_read (&e, 0, 4096);
   request_read (&e, 2 * MiB, 4096);
   gives ("rest");
-  idle_note_flush (&e);
+  request_flushed (&e);
   give ("reads", 0, 2 * MiB); /* the next cell is read */
   request_read (&e, 0, 4096);
   gives ("rest"); /* it is in use */
-  idle_note_flush (&e);
+  request_flushed (&e);
   e.counts.at = UINT64_MAX; /* no count of a busy disk */
   give ("reads", 2 * MiB, 4 * MiB);
   give ("reads", 0, 4 * MiB);
@@ -582,7 +599,7 @@ pages_that_stay_are_left_alone (void **state)
   pages.counts = COUNTS_BY_NOTHING;
   resident = -1;
   e.counts.after = UINT64_MAX; /* no sweep is due */
-  idle_note_flush (&e);
+  request_flushed (&e);
   gives ("rest");
   assert_int_equal (tasks_until_rest (TASK_DROP), 3);
   idle_note_close (&e);
@@ -602,7 +619,7 @@ a_disk_that_was_read_is_counted_again (void **state)
   e.counts.after = UINT64_MAX;
   counts_reader (&e, e.seen.now / 1000000000, false);
   request_read (&e, 2 * MiB - 132 * KiB, 4096);
-  idle_note_flush (&e);
+  request_flushed (&e);
   give ("rest reads sweep", 0, 4 * MiB); /* with twice the readahead */
   gives ("empty rest");
   assert_int_equal (t.until, e.seen.now + 50 * MS);
@@ -630,7 +647,7 @@ what_stays_of_a_read_is_found_with_preserve (void **state)
   assert_int_equal (look_asks (&e, &read), GO);
   request_read (&e, 0, 256 * KiB);
   cells_put (&e, &read);
-  idle_note_flush (&e);
+  request_flushed (&e);
   give ("rest reads", 62 * 4096, 4096);
   assert_true (t.find);
   assert_int_equal (t.done (&e, &t, &r), CHANGED);
@@ -671,6 +688,7 @@ main (int argc, char *argv[])
     TEST (a_write_waits_for_a_window),
     TEST (a_write_waits_for_cells),
     TEST (pieces_that_are_not_dropped_are_limited),
+    TEST (a_flush_seals_what_is_worth_it),
     TEST (an_idle_disk_is_emptied),
     TEST (an_emptying_drops_all_reads),
     TEST (pages_that_stay_are_left_alone),

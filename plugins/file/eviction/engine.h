@@ -303,8 +303,8 @@ enum answer idle_rest (struct engine *e, struct task *t);
 /* A request begins or ends: the disk is in use. */
 void idle_note_request (struct engine *e);
 
-/* A flush, or a change with FUA, has ended: empty the disk after one more tick,
- * unless a request follows.
+/* A flush has ended: empty the disk after one more tick, unless a request
+ * follows.
  */
 void idle_note_flush (struct engine *e);
 
@@ -346,5 +346,8 @@ void cells_put (struct engine *e, const struct evictor_request *r);
 
 /* Record that [offset, offset+length) was read through the page cache. */
 void request_read (struct engine *e, uint64_t offset, uint64_t length);
+
+/* A flush, or a change with FUA, has ended. */
+void request_flushed (struct engine *e);
 
 #endif /* FILE_ENGINE_H */

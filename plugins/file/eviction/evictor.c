@@ -281,7 +281,7 @@ evictor_has_newer_beside (struct evictor *ev, uint64_t *offset,
 void
 evictor_flushed (struct evictor *ev)
 {
-  idle_note_flush (enter (ev));
+  request_flushed (enter (ev));
   leave (ev);
 }
 

@@ -191,3 +191,18 @@ write_ends (struct engine *e, struct evictor_request *r)
   throttle_leave (&e->throttle, r->credit);
   e->wake.thread |= throttle_is_short (&e->throttle);
 }
+
+/* A flush, or a write with FUA, seals the filling window if it holds at least
+ * this: what it has is on the disk, so it is dropped soon and in small parts. A
+ * smaller window is not worth an eviction of its own.
+ */
+#define FLUSHED_BYTES (UINT64_C (256) * 1024)
+#define FLUSHED_CELLS 32
+
+void
+request_flushed (struct engine *e)
+{
+  if (page_map_is_full (&e->map, FLUSHED_BYTES, FLUSHED_CELLS))
+    page_map_seal (&e->map);
+  idle_note_flush (e);
+}
