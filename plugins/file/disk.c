@@ -23,8 +23,8 @@
 #include "eviction/util.h"
 
 /* All open disks: a tsearch(3) tree in the order of identity_order.  The lock
- * guards all of this and the disks' refs.  The lock of an evictor may be taken
- * while it is held, not the other way round.
+ * guards all of this and the disks' refs.  A disk's "opening" and the lock of
+ * an evictor may be taken while it is held, not the other way round.
  */
 static struct lock registry_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static void *registry;
@@ -144,6 +144,7 @@ take_down (struct disk *d)
   if (d->evictor)
     evictor_free (d->evictor);
   d->evictor = NULL;
+  direct_close (&d->direct);
   if (d->evictor_fd >= 0)
     close (d->evictor_fd);
   errors_free (&d->errors);
@@ -157,7 +158,6 @@ disk_free (void *disk)
   struct disk *d = disk;
 
   take_down (d);
-  direct_close (&d->direct);
   lock_destroy (&d->opening);
   free (d->name);
   free (d);
@@ -222,11 +222,12 @@ registered (struct disk *made)
   entry = tsearch (made, &registry, identity_order);
   d = entry ? *entry : NULL;
   if (d) {
-    if (d->refs == 0 && d->evictor)
+    if (d->refs == 0 && d != made && !d->kept)
       evictor_reopen (d->evictor);
-    else if (d->refs == 0) { /* new, or remembered */
+    else if (d->refs == 0) {
       nr_open++;
-      nr_kept -= d != made;
+      nr_kept -= d->kept;
+      d->kept = false;
     }
     d->refs++;
   }
@@ -267,59 +268,50 @@ disk_get (const struct exported *e)
 
 /* ---- closing ---- */
 
-/* Remember the error of a disk that is removed from the registry.  No later
- * client finds a disk with a serial number.  Returns false if that is not
- * possible.
- */
-static bool
-keep_locked (const struct disk *d, int err)
-{
-  struct disk *k = d->id.serial == 0 && nr_kept < MAX_KEPT
-                     ? disk_new (d->name, &d->id)
-                     : NULL;
-
-  if (k == NULL || tsearch (k, &registry, identity_order) == NULL) {
-    if (k)
-      disk_free (k);
-    return false;
-  }
-  k->lost = err;
-  nr_kept++;
-  return true;
-}
-
-/* Release the lock of the registry; if "gone", remove the disk, which has been
- * emptied and has no references, from the registry before, and free it
- * afterwards.  Remembers an error for which no request has failed, and logs
- * that, unless it was remembered before: then clients have come and gone, and
- * written nothing.
+/* Release the lock of the registry.  If "gone", the disk has been emptied and
+ * has no references: remove it from the registry before, and free it
+ * afterwards.  If no request has failed for its error, it stays there, closed,
+ * for the next client, unless none would find it.  That is logged, but not
+ * again if clients have only come and gone since.
  */
 static void
 put_unlocks (struct disk *d, bool gone)
 {
-  bool kept = false;
+  bool keep = false, again = false;
   int err = 0;
 
   if (gone) {
-    err = d->fd >= 0 ? errors_untold (&d->errors) : d->lost;
-    tdelete (d, &registry, identity_order);
     nr_open--;
-    kept = err && keep_locked (d, err);
+    again = d->lost;
+    err = d->fd >= 0 ? errors_untold (&d->errors) : d->lost;
+    keep = err && d->id.serial == 0 && nr_kept < MAX_KEPT;
+    if (keep) {
+      nr_kept++;
+      d->kept = true;
+      lock_take (&d->opening); /* nobody has it, without a reference */
+    }
+    else
+      tdelete (d, &registry, identity_order);
     cond_signal (&disk_closed);
   }
   lock_release (&registry_lock);
   errno = err;
-  if (err && !(kept && d->lost))
+  if (err && !(keep && again))
     nbdkit_error ("%s: all clients have disconnected, and none has got the "
                   "writeback error: %m: the next client's first write or flush "
                   "%s",
                   d->name,
-                  kept
+                  keep
                     ? "fails for it"
                     : "may succeed (the server remembers too many such files "
                       "already, or this one has no file handle): compare the "
                       "data");
-  if (gone)
+  if (keep) {
+    d->lost = err;
+    take_down (d);
+    lock_release (&d->opening);
+  }
+  else if (gone)
     disk_free (d);
 }
 
@@ -363,10 +355,10 @@ disk_free_all (void)
   while (nr_open > 0)
     lock_wait (&registry_lock, &disk_closed);
   lock_release (&registry_lock);
-  tdestroy (registry, disk_free);
-  registry = NULL;
-  nr_kept = 0;
   if (last_thread)
     thread_join (last_thread);
   last_thread = 0;
+  tdestroy (registry, disk_free);
+  registry = NULL;
+  nr_kept = 0;
 }

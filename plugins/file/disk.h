@@ -51,8 +51,11 @@ struct disk {
   char *name;         /* for messages: of the first client */
   unsigned refs;      /* connections; guarded by the registry's lock */
   int lost;           /* errno value of an error for which no request of earlier
-                       * clients has failed, or 0; constant */
-  struct lock opening; /* held while a client opens the disk */
+                       * clients has failed, or 0 */
+  bool kept;          /* it is closed, and remembered for that; guarded by the
+                       * registry's lock */
+  struct lock opening; /* held while a client opens the disk, or it is closed to
+                        * be kept */
   /* Descriptions of its own: the one that flushes sync, -1 = not open yet, and
    * the evictor's, -1 = no evictor.
    */

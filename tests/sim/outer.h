@@ -12,7 +12,6 @@
 #include <config.h>
 
 #include <fcntl.h>
-#include <search.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -47,11 +46,11 @@ __typeof__ (pread) sim_pread;
 __typeof__ (pwrite) sim_pwrite;
 __typeof__ (statx) sim_statx;
 __typeof__ (uname) sim_uname;
-__typeof__ (tdelete) sim_tdelete;
 __typeof__ (evictor_close) sim_evictor_close;
 __typeof__ (evictor_free) sim_evictor_free;
 __typeof__ (evictor_new) sim_evictor_new;
 __typeof__ (evictor_refuse_writers) sim_evictor_refuse_writers;
+__typeof__ (errors_untold) sim_errors_untold;
 __typeof__ (evictor_reopen) sim_evictor_reopen;
 __typeof__ (evictor_write_begins) sim_evictor_write_begins;
 __typeof__ (evictor_write_ends) sim_evictor_write_ends;
@@ -70,11 +69,11 @@ __typeof__ (evictor_write_ends) sim_evictor_write_ends;
 #define pwrite sim_pwrite
 #define statx(...) sim_statx (__VA_ARGS__)
 #define uname sim_uname
-#define tdelete sim_tdelete
 #define evictor_close sim_evictor_close
 #define evictor_free sim_evictor_free
 #define evictor_new sim_evictor_new
 #define evictor_refuse_writers sim_evictor_refuse_writers
+#define errors_untold sim_errors_untold
 #define evictor_reopen sim_evictor_reopen
 #define evictor_write_begins sim_evictor_write_begins
 #define evictor_write_ends sim_evictor_write_ends

@@ -52,18 +52,13 @@ promises_reset (void)
 
 /* ---- the latch ---- */
 
-/* "If nobody was told, the next client's first change or flush fails": unless
- * there was no memory to remember the error, which the log has then.
- */
+/* "If nobody was told, the next client's first change or flush fails". */
 void
 promise_life (struct file *f, struct disk *d)
 {
-  if (f->untold && !errors_now (&d->errors)) {
-    if (!P.no_memory_one_in)
-      fault ("an error of file %u, for which no request failed, is forgotten",
-             f->nr);
-    known[f->nr].told = f->life; /* in the log */
-  }
+  if (f->untold && !errors_now (&d->errors))
+    fault ("an error of file %u, for which no request failed, is forgotten",
+           f->nr);
   if (errors_now (&d->errors) && f->life > 0 && known[f->nr].refused == f->life)
     fault ("an error of file %u is kept, for which a request has failed",
            f->nr);

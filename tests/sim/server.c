@@ -509,14 +509,17 @@ file_with (const struct identity *id)
   return &file[id->is_block ? id->dev : id->ino];
 }
 
-/* "Connections that come and go leave no page": unless emptying has taken too
+/* A closed disk is asked for this when it has been emptied.
+ *
+ * "Connections that come and go leave no page": unless emptying has taken too
  * long, or another process uses pages.
  */
-void *
-sim_tdelete (const void *restrict disk, void **restrict root,
-             comparison_fn_t order)
+int
+sim_errors_untold (const struct errors *e)
 {
-  const struct disk *d = disk;
+  const char *member = (const char *) e;
+  const struct disk *d = (const struct disk *) (member -
+                                                offsetof (struct disk, errors));
   struct file *f = file_with (&d->id);
 
   if (d->refs > 0)
@@ -527,7 +530,7 @@ sim_tdelete (const void *restrict disk, void **restrict root,
     promise_life_ends (f);
     wake_event (&disk_closed);
   }
-  return tdelete (disk, root, order);
+  return errors_untold (e);
 }
 
 /* ---- outer.h: the engine ---- */
