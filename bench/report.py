@@ -80,9 +80,6 @@ BESIDE = (
         0, THOUSAND),
     Row("random 4K writes", "randwrite-4k", "per_second", 0, THOUSAND),
     Row("… p99.9, ms", "randwrite-4k", "p999_ms", 1),
-    Row("64K writes, 4 connections", "write-64k-x4", "per_second", 0,
-        THOUSAND),
-    Row("… p99.9, ms", "write-64k-x4", "p999_ms", 1),
     Row("left of a hot file after a copy out, %", "hot-file-read",
         "kept_percent"))
 DEMO = tuple(
