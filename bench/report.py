@@ -76,9 +76,8 @@ BESIDE = (
     Row("… most page cache, MiB", "copy-in", "most_mib"),
     Row("copy 2 GiB out, 64K, s", "copy-out-64k", "seconds", 1),
     Row("… MiB left", "copy-out-64k", "pages_left", 0, MIB),
-    Row("4K writes in sequence, thousand a second", "write-4k", "per_second",
+    Row("random 4K writes, thousand a second", "randwrite-4k", "per_second",
         0, THOUSAND),
-    Row("random 4K writes", "randwrite-4k", "per_second", 0, THOUSAND),
     Row("… p99.9, ms", "randwrite-4k", "p999_ms", 1),
     Row("left of a hot file after a copy out, %", "hot-file-read",
         "kept_percent"))
