@@ -147,17 +147,6 @@ connection_error (const struct connection *c, int err, const char *message, ...)
   return err;
 }
 
-/* Whether an error is recorded.  It may be new: then writers that wait must not
- * wait any more.
- */
-static bool
-is_latched (const struct disk *d)
-{
-  if (errors_now (&d->errors) && d->evictor)
-    evictor_refuse_writers (d->evictor);
-  return errors_now (&d->errors) != 0;
-}
-
 /* Let a request fail for the writeback error that has closed the latch, which
  * the log has.  Returns its errno value.
  */
@@ -185,7 +174,7 @@ sync_disk (struct connection *c)
     evictor_flushed (d->evictor);
   if (err == 0)
     return 0;
-  if (is_latched (d))
+  if (errors_now (&d->errors))
     return refuse (c);
   return connection_error (c, err, "the file system cannot sync the file: %m");
 }
@@ -276,7 +265,7 @@ bool
 connection_look (const struct connection *c)
 {
   errors_look (&c->disk->errors, c->file.fd);
-  return !is_latched (c->disk);
+  return errors_now (&c->disk->errors) == 0;
 }
 
 bool
@@ -295,7 +284,7 @@ connection_is_written (const struct connection *c, uint64_t offset,
                  pagecache_wait (&d->pages, c->file.fd, offset, length), offset,
                  length);
   errors_call_ends (&d->errors, call);
-  return !is_latched (d);
+  return errors_now (&d->errors) == 0;
 }
 
 int

@@ -566,16 +566,6 @@ sim_evictor_close (struct evictor *ev)
   evictor_close (ev);
 }
 
-void
-sim_evictor_refuse_writers (struct evictor *ev)
-{
-  const struct file *f = file_of (ev->config.fd);
-
-  refusal_steps (f, true);
-  evictor_refuse_writers (ev);
-  refusal_steps (f, false);
-}
-
 int
 sim_evictor_write_begins (struct evictor *ev, struct evictor_request *r,
                           uint64_t offset, uint64_t length)

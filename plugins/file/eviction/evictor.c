@@ -285,13 +285,6 @@ evictor_flushed (struct evictor *ev)
   leave (ev);
 }
 
-void
-evictor_refuse_writers (struct evictor *ev)
-{
-  enter (ev); /* which lets them go */
-  leave (ev);
-}
-
 /* ---- the thread ---- */
 
 static void *

@@ -80,9 +80,6 @@ bool evictor_is_emptied (struct evictor *ev);
 /* Free the evictor, in config.release.  No other call may be in progress. */
 void evictor_free (struct evictor *ev);
 
-/* The latch of errors.h has closed: refuse the writers that wait. */
-void evictor_refuse_writers (struct evictor *ev);
-
 /* ---- reading ---- */
 
 /* Count the bytes of a read request when it begins (> 0) and when it ends (<
