@@ -20,39 +20,11 @@
 
 #include "faults.h"
 
-#define MAX_FD 1024
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below */
 static enum call armed;
 static int armed_err;
 static unsigned armed_after;
 static bool armed_all;
-
-/* Errors of writeback: how many there were, the latest, and whether any call
- * has reported it; how many each description has reported; which
- * description a descriptor is of (0: not looked at yet).
- */
-static uint64_t errors;
-static int latest;
-static bool anybody_told;
-static uint64_t told[MAX_FD];
-static int description[MAX_FD];
-
-void
-faults_reset (void)
-{
-  int i;
-
-  pthread_mutex_lock (&lock);
-  armed = CALL_NONE;
-  errors = 0;
-  anybody_told = false;
-  for (i = 0; i < MAX_FD; i++) {
-    told[i] = 0;
-    description[i] = i;
-  }
-  pthread_mutex_unlock (&lock);
-}
 
 void
 faults_arm (enum call call, int err, unsigned after, bool all)
@@ -62,16 +34,6 @@ faults_arm (enum call call, int err, unsigned after, bool all)
   armed_err = err;
   armed_after = after;
   armed_all = all;
-  pthread_mutex_unlock (&lock);
-}
-
-void
-faults_writeback (int err)
-{
-  pthread_mutex_lock (&lock);
-  errors++;
-  latest = err;
-  anybody_told = false;
   pthread_mutex_unlock (&lock);
 }
 
@@ -94,39 +56,6 @@ fails (enum call call)
   return r;
 }
 
-/* Whether the description has an error to report.  Sets errno. */
-static bool
-tells (int fd)
-{
-  bool r;
-
-  pthread_mutex_lock (&lock);
-  fd = description[fd];
-  r = told[fd] != errors;
-  if (r) {
-    told[fd] = errors;
-    anybody_told = true;
-    errno = latest;
-  }
-  pthread_mutex_unlock (&lock);
-  return r;
-}
-
-/* A new description reports an error that no description has reported. */
-static int
-opened (int fd)
-{
-  if (fd == -1)
-    return -1;
-  if (fd >= MAX_FD)
-    abort ();
-  pthread_mutex_lock (&lock);
-  description[fd] = fd;
-  told[fd] = anybody_told || errors == 0 ? errors : errors - 1;
-  pthread_mutex_unlock (&lock);
-  return fd;
-}
-
 int __real_open (const char *path, int flags, ...);
 int __wrap_open (const char *path, int flags, ...);
 
@@ -134,7 +63,7 @@ int __wrap_open (const char *path, int flags, ...);
 int
 __wrap_open (const char *path, int flags, ...)
 {
-  return fails (CALL_OPEN) ? -1 : opened (__real_open (path, flags));
+  return fails (CALL_OPEN) ? -1 : __real_open (path, flags);
 }
 
 int __real_fcntl (int fd, int what, ...);
@@ -145,22 +74,13 @@ __wrap_fcntl (int fd, int what, ...)
 {
   va_list args;
   long value;
-  int r;
 
   va_start (args, what);
   value = va_arg (args, long);
   va_end (args);
-  if (what != F_DUPFD_CLOEXEC)
-    return __real_fcntl (fd, what, value);
-  if (fails (CALL_DUP))
+  if (what == F_DUPFD_CLOEXEC && fails (CALL_DUP))
     return -1;
-  r = opened (__real_fcntl (fd, what, value));
-  if (r >= 0) {
-    pthread_mutex_lock (&lock);
-    description[r] = description[fd];
-    pthread_mutex_unlock (&lock);
-  }
-  return r;
+  return __real_fcntl (fd, what, value);
 }
 
 ssize_t __real_pwrite (int fd, const void *buf, size_t count, off_t offset);
@@ -181,23 +101,7 @@ int __wrap_fdatasync (int fd);
 int
 __wrap_fdatasync (int fd)
 {
-  return fails (CALL_SYNC) || tells (fd) ? -1 : 0;
-}
-
-int __real_sync_file_range (int fd, off_t offset, off_t count, unsigned flags);
-int __wrap_sync_file_range (int fd, off_t offset, off_t count, unsigned flags);
-
-int
-__wrap_sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
-{
-  const unsigned waits = SYNC_FILE_RANGE_WAIT_BEFORE |
-                         SYNC_FILE_RANGE_WAIT_AFTER;
-
-  if (fails (CALL_SYNC_RANGE))
-    return -1;
-  if ((flags & waits) && tells (fd))
-    return -1;
-  return __real_sync_file_range (fd, offset, count, flags);
+  return fails (CALL_SYNC) ? -1 : 0;
 }
 
 /* The others only fail. */
@@ -212,6 +116,8 @@ __wrap_sync_file_range (int fd, off_t offset, off_t count, unsigned flags)
 
 WRAP (ssize_t, pread, (int fd, void *buf, size_t count, off_t offset),
       (fd, buf, count, offset), CALL_READ, -1)
+WRAP (int, sync_file_range, (int fd, off_t offset, off_t count, unsigned flags),
+      (fd, offset, count, flags), CALL_SYNC_RANGE, -1)
 WRAP (int, fallocate, (int fd, int mode, off_t offset, off_t count),
       (fd, mode, offset, count), CALL_ALLOCATE, -1)
 WRAP (off_t, lseek, (int fd, off_t offset, int whence), (fd, offset, whence),

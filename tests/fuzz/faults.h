@@ -27,18 +27,10 @@ enum call {
   NR_CALLS,
 };
 
-/* No call fails any more, and no error of writeback is left to report. */
-void faults_reset (void);
-
 /* The next call of this kind fails with err, an errno value, when "after"
  * more have succeeded; with "all", so do those after it.  Only one kind at a
  * time is going to fail.
  */
 void faults_arm (enum call call, int err, unsigned after, bool all);
-
-/* Some writeback fails with err: each open file description reports it once,
- * to the first call that asks, as in the kernel (errseq_t).
- */
-void faults_writeback (int err);
 
 #endif /* FUZZ_FAULTS_H */

@@ -2,9 +2,8 @@
  * system calls fail.  Each step of a history is eight bytes of the input.
  *
  * What is read must be what was written; a range that is not known to be zero
- * must not be called a hole; after a writeback error no flush may succeed, and
- * after a flush has failed for it no change either, until the last connection
- * to the disk has ended; nothing may crash, leak or hang.
+ * must not be called a hole; nothing may crash, leak or hang.  The simulator
+ * (tests/sim) looks at what follows from writeback errors.
  *
  * nbdkit and libnbd are fuzzed with AFL++ by what comes from the network.  Of
  * that, nbdkit passes on valid requests only, so this target begins with those,
@@ -29,9 +28,8 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "../../plugins/file/connection.h"
+#include "../../plugins/file/disk.h"
 #include "../../plugins/file/options.h"
-#include "../../plugins/file/eviction/pagecache.h"
 #include "faults.h"
 #include "stubs.h"
 
@@ -51,15 +49,9 @@ static unsigned char model[DISK_SIZE];
 static bool known[DISK_SIZE]; /* not where a request failed */
 static unsigned char buf[MAX_REQUEST];
 
-/* The connections, and what each knows of its disk.  Without a file handle each
- * connection has a disk of its own.
- */
 static struct client {
   void *handle;
   bool writable;
-  bool changed;  /* a request has changed the disk */
-  bool lost;     /* a writeback has failed after that */
-  int closed_by; /* errno value with which all must fail; 0 = none */
 } clients[CONNECTIONS];
 
 struct step {
@@ -87,7 +79,7 @@ LLVMFuzzerInitialize (int *argc, char ***argv)
   }
   atexit (remove_file);
 
-  faults_reset ();
+  faults_arm (CALL_NONE, 0, 0, false);
   plugin = plugin_init ();
   if (plugin->config ("file", file_name) == -1 ||
       plugin->config_complete () == -1)
@@ -166,72 +158,16 @@ block_status (void *h, uint32_t count, uint64_t offset, bool one)
     broken ("no extents, and no error");
 }
 
-/* ---- the latch ---- */
-
-static bool
-share_disk (const struct client *a, const struct client *b)
-{
-  const struct connection *x = a->handle, *y = b->handle;
-
-  return x && y && x->disk == y->disk;
-}
-
-/* What one client knows, all of its disk know. */
 static void
-spread (const struct client *c)
+open_or_close (struct client *c)
 {
-  struct client *o;
-
-  for (o = clients; o < clients + CONNECTIONS; o++)
-    if (share_disk (c, o)) {
-      o->changed = c->changed;
-      o->lost = c->lost;
-      o->closed_by = c->closed_by;
-    }
-}
-
-/* A request that changes the disk or makes it durable has returned "r". */
-static void
-check_latch (struct client *c, int r, int err, bool durable)
-{
-  if (r == 0 && c->closed_by)
-    broken ("a request succeeded after a writeback error");
-  if (r == 0 && durable && c->lost)
-    broken ("a flush succeeded over lost data");
-  if (r == -1 && c->closed_by && err != c->closed_by)
-    broken ("not the errno of the first error");
-}
-
-/* A flush fails for a writeback error, unless the file system refuses it. */
-static void
-flush (struct client *c)
-{
-  const int r = plugin->flush (c->handle, 0), err = errno;
-
-  check_latch (c, r, err, true);
-  if (r == -1 && !pagecache_is_refusal (err)) {
-    c->closed_by = err;
-    spread (c);
-  }
-}
-
-static void
-open_or_close (struct client *c, bool readonly)
-{
-  const struct client *o;
-
   if (c->handle) {
     plugin->close (c->handle);
     *c = (struct client){ 0 };
     return;
   }
-  c->handle = plugin->open (readonly);
+  c->handle = plugin->open (false);
   c->writable = c->handle && plugin->can_write (c->handle) == 1;
-  for (o = clients; o < clients + CONNECTIONS; o++)
-    if (o != c && share_disk (c, o)) {
-      spread (o);
-      break;
-    }
 }
 
 static void
@@ -249,39 +185,20 @@ arm (const struct step *s)
   faults_arm (call, err, s->length % 32, s->content & 1);
 }
 
-/* Some of what was written is lost. */
-static void
-fail_writeback (int err)
-{
-  struct client *c;
-
-  faults_writeback (err);
-  for (c = clients; c < clients + CONNECTIONS; c++)
-    c->lost |= c->changed;
-}
-
 /* Returns the result of a request that changes the disk. */
 static int
 change (struct client *c, const struct step *s, uint32_t count, uint64_t offset)
 {
   const uint32_t fua = s->flags & 1 ? NBDKIT_FLAG_FUA : 0;
-  int r, err;
 
-  c->changed = true;
-  spread (c);
   if (s->what % 8 == 1)
-    r = plugin->trim (c->handle, count, offset, fua);
-  else if (s->what % 8 == 2)
-    r = plugin->zero (c->handle, count, offset,
-                      fua | (s->flags & 2 ? NBDKIT_FLAG_MAY_TRIM : 0) |
-                        (s->flags & 4 ? NBDKIT_FLAG_FAST_ZERO : 0));
-  else {
-    memset (buf, s->content, count);
-    r = plugin->pwrite (c->handle, buf, count, offset, fua);
-  }
-  err = errno;
-  check_latch (c, r, err, fua);
-  return r;
+    return plugin->trim (c->handle, count, offset, fua);
+  if (s->what % 8 == 2)
+    return plugin->zero (c->handle, count, offset,
+                         fua | (s->flags & 2 ? NBDKIT_FLAG_MAY_TRIM : 0) |
+                           (s->flags & 4 ? NBDKIT_FLAG_FAST_ZERO : 0));
+  memset (buf, s->content, count);
+  return plugin->pwrite (c->handle, buf, count, offset, fua);
 }
 
 static void
@@ -303,7 +220,7 @@ request (struct client *c, const struct step *s)
     break;
   case 5:
     if (c->writable)
-      flush (c);
+      plugin->flush (c->handle, 0);
     break;
   case 1: /* which may do nothing */
     if (c->writable) {
@@ -328,18 +245,14 @@ take_step (const struct step *s)
 
   switch (s->what >> 5) {
   case 0:
-    open_or_close (c, false);
+    open_or_close (c);
     break;
   case 1:
     arm (s);
     break;
-  case 2:
-    if (s->error & 1)
-      fail_writeback (s->error & 2 ? EIO : ENOSPC);
-    break;
   default:
     if (c->handle == NULL)
-      open_or_close (c, false);
+      open_or_close (c);
     if (c->handle)
       request (c, s);
   }
@@ -366,7 +279,7 @@ begin (uint8_t kind)
     broken ("ftruncate");
   memset (model, 0, sizeof model);
   memset (known, true, sizeof known);
-  faults_reset ();
+  faults_arm (CALL_NONE, 0, 0, false);
   options.cache = kind % 3;
   options.cache_windows = 1 + (kind >> 2) % 4;
   options.cache_window_size = UINT64_C (65536) << ((kind >> 4) % 3);
@@ -383,7 +296,7 @@ finish (void)
   faults_arm (CALL_NONE, 0, 0, false);
   for (c = clients; c < clients + CONNECTIONS; c++) {
     if (c->handle)
-      open_or_close (c, false);
+      open_or_close (c);
   }
   disk_free_all ();
   for (i = 0; i < DISK_SIZE; i += n) {
