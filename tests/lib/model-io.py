@@ -2,7 +2,7 @@
 """Random reads, writes, zeroes, trims and flushes of an export, one after the
 other, each checked against a model of what it should hold.
 
-  model-io.py OPERATIONS SEED SAVE-TO URI CONNECTIONS
+  model-io.py OPERATIONS SEED SAVE-TO URI CONNECTIONS [LONGEST-REQUEST]
   model-io.py OPERATIONS SEED SAVE-TO FILE
 
 Either through libnbd, each request on one of the connections, or on a file
@@ -75,7 +75,7 @@ export = Export(random.Random(int(sys.argv[2])), handles[0].get_size())
 export.handles = handles
 for i in range(int(sys.argv[1])):
     try:
-        export.random_request()
+        export.random_request(*map(int, sys.argv[6:]))
     except (Wrong, nbd.Error, OSError) as e:
         sys.exit(f"model-io: request {i}: {e}")
 export.save(sys.argv[3])

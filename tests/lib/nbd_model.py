@@ -138,10 +138,10 @@ class Export:
     def flush(self):
         self.any().flush()
 
-    def random_request(self):
+    def random_request(self, longest=1 << 20):
         """Mostly short and anywhere, often in pages, sometimes long."""
         rng, what = self.rng, self.rng.randrange(100)
-        count = rng.randint(1, rng.choice([8192] * 6 + [65536] * 3 + [1 << 20]))
+        count = rng.randint(1, rng.choice([8192] * 6 + [65536] * 3 + [longest]))
         offset = rng.randrange(self.size)
         if rng.randrange(2):
             count, offset = -(-count // 4096) * 4096, offset // 4096 * 4096

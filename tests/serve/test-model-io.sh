@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Tens of thousands of random reads, writes, zeroes, trims and flushes agree
-# with a model.  They run through libnbd on one and four connections, and
-# through a file that nbdfuse shows; in every cache mode, with rings so small
-# that windows are evicted all the time; and on file systems where zero and
-# trim, or the page cache, work in other ways: overlayfs, ext3 and NTFS by FUSE.
+# Tens of thousands of random reads, writes, zeroes, trims and flushes, of a byte
+# to 32 MiB, agree with a model.  They run through libnbd on one and four
+# connections, and through a file that nbdfuse shows; in every cache mode, with
+# rings so small that windows are evicted all the time; and on file systems where
+# zero and trim, or the page cache, work in other ways: overlayfs, ext3 and NTFS
+# by FUSE.
 #
 # OPERATIONS=1000000 SEED=7 in the environment make it longer and different.
 #
@@ -18,6 +19,7 @@ need cmp
 operations=${OPERATIONS:-60000}
 seed=${SEED:-1}
 disk="$tmp/disk"
+size=8                          # MiB of the disk
 
 # model_io SHARE EXPORT...: one share of all operations.
 model_io ()
@@ -34,15 +36,15 @@ serve ()
   [ "$cache" = default ] ||
     arguments+=(cache-windows=3 cache-window-size=128K)
   rm -f "$disk"
-  truncate -s $((8 * 1048576 + 1234)) "$disk"
+  truncate -s $((size * 1048576 + 1234)) "$disk"
   start_nbdkit "${arguments[@]}"
 }
 
-# through_nbd SHARE CONNECTIONS
+# through_nbd SHARE CONNECTIONS [LONGEST-REQUEST]
 through_nbd ()
 {
   serve
-  model_io "$1" "$uri" "$2"
+  model_io "$1" "$uri" "${@:2}"
   stop_nbdkit
   same "$tmp/model" "$disk"
 }
@@ -51,6 +53,9 @@ for cache in none preserve default; do
   through_nbd 8 1
   through_nbd 8 4
 done
+size=70
+for cache in none default; do through_nbd 200 4 $((32 * 1048576)); done
+size=8
 
 if [ "$(id -u)" != 0 ] || [ ! -e /dev/fuse ]; then
   lacks 'needs FUSE'
