@@ -36,6 +36,14 @@ refused ()
   done
 }
 
+# taken PARAMETER...: without an error.
+taken ()
+{
+  limited "$NBDKIT" -U "$tmp/none" file "$disk" "$@" --run : 2>"$tmp/log" ||
+    fail "refused: $*"
+  rm "$tmp/none"
+}
+
 # Which file to serve: exactly one.
 refused file dir fd --
 refused file --                         cache=none
@@ -106,13 +114,16 @@ for bad in cache-windows={0,1025,8x,0x,8K,1.5} \
   refused "${bad%%=*}=${bad#*=}" "$range" -- "$disk" cache=none "$bad"
 done
 # The syntax of nbdkit.
-for good in cache-windows={8,0x8,010,' 8',+8} \
+for good in cache-windows={1,8,0x8,010,' 8',+8,1024} \
   {cache-window-size,cache-limit}={1048576,1048576b,2048s,2048S,1024k,1024K,1M} \
-  cache-limit={1G,1t,1P,7E,9223372036854775807}; do
-  limited "$NBDKIT" -U "$tmp/none" file "$disk" cache=none "$good" --run : \
-    2>"$tmp/log" || fail "refused: $good"
-  rm "$tmp/none"
+  cache-window-size={64K,32M} \
+  cache-limit={256K,1G,1t,1P,7E,9223372036854775807}; do
+  taken cache=none "$good"
 done
+# The last cache= decides whether there are windows to set.
+taken cache=default cache-windows=4 reduce-memory-pressure=true
+# It may be repeated as long as nothing else is asked for.
+taken cache=preserve cache=preserve
 for twice in cache-limit=1M cache-windows=8 cache-window-size=1M; do
   refused "${twice%=*}" "${twice#*=}" -- "$disk" cache=none "$twice" "$twice"
 done

@@ -88,7 +88,8 @@ done
 
 # A message names what the client asked for, escaped: clients receive it, too,
 # since nbdkit 1.42.  The debug log has the folder.
-for mode in "dir=$dir" dirfd=7; do
+ln -s dir "$tmp/folder" # which is named as it was given
+for mode in "dir=$tmp/folder" dirfd=7; do
   start_nbdkit -v file "$mode" 7<"$dir"
   for name in missing fifo x%1B%5B2J; do
     ! size_of "$name" >/dev/null || fail "$mode: served: $name"

@@ -2,7 +2,7 @@
 # A file that cannot be opened for writing is served read-only, as nbdkit -r
 # serves every file, and the debug log gives the reason.  With -r no descriptor
 # can write.  A flush succeeds, also where the file system has no fsync(2), as
-# squashfs.
+# squashfs.  A descriptor with O_APPEND or O_DSYNC is served as its flags allow.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -84,15 +84,33 @@ for cache in default none; do
   served read-only '' file fd=7 "cache=$cache" 7<"$disk"
 done
 
+# on_descriptor FLAG: servers that start next inherit descriptor 7 of the disk.
+on_descriptor ()
+{
+  under=(/usr/bin/python3 -c 'import os, sys
+os.dup2(os.open(sys.argv[1], os.O_RDWR | getattr(os, sys.argv[2])), 7)
+os.execvp(sys.argv[3], sys.argv[3:])' "$disk" "$1")
+}
+
+# Each write of a descriptor with O_DSYNC is durable: so is each of a client.
+on_descriptor O_DSYNC
+start_nbdkit file fd=7
+under=()
+client_start "$uri"
+# A descriptor may be closed while it is looked at.
+synchronous=$({ grep -ls '^flags:.*1...2$' "/proc/$server/fdinfo"/* || :; } |
+  wc -l)
+[ "$synchronous" -ge 2 ] || fail 'fd=: O_DSYNC is lost'
+client_stop
+stop_nbdkit
+
 need_root
 # A descriptor with O_APPEND ignores offsets, so it is useless for writing unless
 # the file can be opened again.
 for cache in default none; do
   chmod 600 "$disk"
   chmod 777 "$tmp"
-  under=(/usr/bin/python3 -c 'import os, sys
-os.dup2(os.open(sys.argv[1], os.O_RDWR | os.O_APPEND), 7)
-os.execvp(sys.argv[2], sys.argv[2:])' "$disk")
+  on_descriptor O_APPEND
   served writable '' file fd=7 "cache=$cache"
   served read-only '' -u nobody -g nogroup file fd=7 "cache=$cache"
   under=()

@@ -112,10 +112,13 @@ b"\\\x0a\x01\xffä\xe0\x80\x80\x1b\x7f\xc2\x9b 1
 END
 ! LC_ALL=C grep -q '[[:cntrl:]]' "$stats" || fail 'control characters'
 
-# No kernel calls that were never used.
-start_nbdkit -r file "$disk" cache=default stats="$stats"
+# No kernel calls that were never used; and users see the name that they gave, not
+# what it was a link to.
+ln -s disk "$tmp/link"
+start_nbdkit -r file "$tmp/link" cache=default stats="$stats"
 limited nbdcopy "$uri" null: || fail 'copying with cache=default'
 stop_nbdkit
+is "$tmp/link" .name
 is 'nothing nothing nothing' '"\(.waits_by) \(.counts_by) \(.reads_by)"'
 
 # The server writes when it starts and then every second.  A reader that has the
