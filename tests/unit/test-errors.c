@@ -106,16 +106,10 @@ pthread_cond_wait (pthread_cond_t *cond, pthread_mutex_t *mutex)
 /* ---- the log ---- */
 
 static unsigned logged;
-static char line[1024];
 
 void
 nbdkit_error (const char *format, ...)
 {
-  va_list ap;
-
-  va_start (ap, format);
-  vsnprintf (line, sizeof line, format, ap);
-  va_end (ap);
   logged++;
 }
 
@@ -124,13 +118,11 @@ nbdkit_error (const char *format, ...)
 static struct errors e;
 static struct counters counters;
 
-/* "before" is an error of an earlier life. */
 static void
-begin (bool per_handle, int before)
+begin (bool per_handle)
 {
   const struct errors_config config = { .fd = DISK_FD,
                                         .per_handle = per_handle,
-                                        .before = before,
                                         .name = "disk.img",
                                         .counters = &counters };
 
@@ -175,39 +167,6 @@ assert_open (void)
 
 /* ---- the latch ---- */
 
-static void
-nothing_fails_without_an_error (void **state)
-{
-  begin (false, 0);
-  errors_record (&e, 0, 0, 4096);
-  errors_look (&e, EVICTOR_FD);
-  assert_int_equal (flush (), 0);
-  assert_false (errors_changed (&e));
-  assert_int_equal (errors_change_begins (&e), 0);
-  assert_true (errors_changed (&e));
-  assert_int_equal (flush (), 0);
-  assert_int_equal (syncs, 2);
-  assert_open ();
-}
-
-static void
-the_first_error_closes_it (void **state)
-{
-  begin (false, 0);
-  errors_record (&e, EIO, 4096, 8192);
-  assert_non_null (strstr (line, "disk.img: "));
-  assert_non_null (strstr (line, "8192 bytes at offset 4096"));
-  errors_record (&e, ENOSPC, 0, 0);
-  assert_closed (EIO);
-
-  begin (false, 0);
-  page_error[EVICTOR_FD] = EUCLEAN;
-  errors_look (&e, DISK_FD);
-  assert_int_equal (errors_now (&e), 0);
-  errors_look (&e, EVICTOR_FD);
-  assert_closed (EUCLEAN);
-}
-
 static const struct {
   bool per_handle, no_range;
   int fd, page_error, fsync_error, result;
@@ -231,7 +190,7 @@ each_report_to_a_flush_closes_it (void **state)
 
   for (i = 0; i < COUNT (reports); i++) {
     no_range = reports[i].no_range;
-    begin (reports[i].per_handle, 0);
+    begin (reports[i].per_handle);
     assert_int_equal (errors_change_begins (&e), 0);
     page_error[reports[i].fd] = reports[i].page_error;
     fsync_error = reports[i].fsync_error;
@@ -244,7 +203,7 @@ each_report_to_a_flush_closes_it (void **state)
 static void
 an_error_is_untold_until_a_request_fails (void **state)
 {
-  begin (false, 0);
+  begin (false);
   assert_int_equal (errors_tell (&e), 0); /* there is none to tell */
   errors_record (&e, EOPNOTSUPP, 0, 0);   /* which means more to nbdkit */
   assert_int_equal (errors_change_begins (&e), EIO);
@@ -252,39 +211,6 @@ an_error_is_untold_until_a_request_fails (void **state)
   assert_int_equal (errors_tell (&e), EIO);
   assert_int_equal (errors_untold (&e), 0);
   assert_closed (EIO);
-}
-
-/* It was logged in its own life. */
-static void
-an_error_of_an_earlier_life_fails_all (void **state)
-{
-  begin (false, ENOSPC);
-  errors_record (&e, EIO, 0, 0);
-  assert_int_equal (errors_change_begins (&e), ENOSPC);
-  assert_int_equal (flush (), ENOSPC);
-  assert_int_equal (syncs, 0);
-  assert_int_equal (logged, 0);
-  assert_int_equal (errors_untold (&e), ENOSPC);
-  errors_free (&e);
-}
-
-/* A file system without fsync, or that refuses it to this descriptor. */
-static void
-refusals_leave_it_open (void **state)
-{
-  unsigned per_handle;
-
-  for (per_handle = 0; per_handle < 2; per_handle++) {
-    begin (per_handle, 0);
-    fsync_error = EINVAL;
-    assert_int_equal (flush (), 0); /* nothing has changed */
-    assert_int_equal (errors_change_begins (&e), 0);
-    assert_int_equal (flush (), EINVAL);
-    fsync_error = 0;
-    assert_int_equal (errors_change_begins (&e), 0);
-    assert_int_equal (flush (), 0);
-    assert_open ();
-  }
 }
 
 /* ---- threads ---- */
@@ -368,7 +294,7 @@ the_next_sync_serves_all_that_ask (void **state)
   for (now = during; now < during + COUNT (during); now++) {
     const int latch = now->page_error + now->recorded;
 
-    begin (now->per_handle, 0);
+    begin (now->per_handle);
     assert_int_equal (errors_change_begins (&e), 0);
     during_sync = others_ask;
     flush ();
@@ -405,7 +331,7 @@ a_sync_waits_for_calls_that_began_before_its_end (void **state)
   unsigned i;
 
   for (i = 0; i < 3; i++) {
-    begin (false, 0);
+    begin (false);
     if (i == 0)
       a_call_begins ();
     if (i == 1)
@@ -432,7 +358,7 @@ a_sync_does_not_wait_for_later_calls (void **state)
 {
   unsigned i;
 
-  begin (false, 0);
+  begin (false);
   for (i = 0; i < 20; i++) {
     a_call_begins ();
     start (1);
@@ -456,7 +382,7 @@ the_evictor_syncs_only_what_is_not_stored (void **state)
 {
   struct pagecache pc = { .shows_writeback = true };
 
-  begin (true, 0);
+  begin (true);
   is_clean = true;
   errors_sync_lazily (&e, OWN_FD, &pc);
   assert_int_equal (syncs, 0);
@@ -483,12 +409,8 @@ int
 main (void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test (nothing_fails_without_an_error),
-    cmocka_unit_test (the_first_error_closes_it),
     cmocka_unit_test (each_report_to_a_flush_closes_it),
     cmocka_unit_test (an_error_is_untold_until_a_request_fails),
-    cmocka_unit_test (an_error_of_an_earlier_life_fails_all),
-    cmocka_unit_test (refusals_leave_it_open),
     cmocka_unit_test (the_next_sync_serves_all_that_ask),
     cmocka_unit_test (a_sync_waits_for_calls_that_began_before_its_end),
     cmocka_unit_test (a_sync_does_not_wait_for_later_calls),

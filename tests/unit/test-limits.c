@@ -109,28 +109,6 @@ next_granted (struct throttle *t)
   return w;
 }
 
-/* A writer that waits is not overtaken, and a higher limit is for it. */
-static void
-a_higher_limit_is_granted_in_order (void **state)
-{
-  struct waiting_writer w = { .bytes = MiB };
-  struct throttle t;
-
-  throttle_init (&t, 16 * MiB);
-  throttle_set_limit (&t, MiB);
-  assert_true (throttle_try (&t, MiB));
-  throttle_leave (&t, MiB);
-  throttle_queue (&t, &w);
-  throttle_return (&t, 4096);
-  assert_false (throttle_try (&t, 4096));
-  assert_true (throttle_is_short (&t));
-  assert_null (next_granted (&t));
-  throttle_set_limit (&t, 2 * MiB);
-  assert_false (throttle_is_short (&t));
-  assert_ptr_equal (next_granted (&t), &w);
-  assert_int_equal (t.used, 2 * MiB - 4096);
-}
-
 /* More would only compete for the CPUs. */
 static void
 two_large_or_many_small_writers_have_slots (void **state)
@@ -189,7 +167,6 @@ main (void)
     cmocka_unit_test (the_lowest_latency_of_lone_pieces_counts),
     cmocka_unit_test (time_without_work_is_not_measured),
     cmocka_unit_test (busy_disks_share_the_limit),
-    cmocka_unit_test (a_higher_limit_is_granted_in_order),
     cmocka_unit_test (two_large_or_many_small_writers_have_slots),
     cmocka_unit_test (errors_are_logged_until_there_are_many_and_after_an_hour),
   };

@@ -1,5 +1,6 @@
 /* The page map does what page_map.h says and test-engine does not reach: the
- * pool has a cell for each write, and a cell moves with its pins.
+ * pool has a cell for each write, takes no memory when it is idle, and finds
+ * cells soon.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -162,51 +163,6 @@ cells_are_spread_at_any_distance (void **state)
   }
 }
 
-/* A sealed window loses its last pin when the write ends, or when its cell is
- * written again and moves to the filling window.
- */
-static void
-a_cell_moves_with_its_pins (void **state)
-{
-  struct window *const first = &m->window[1], *const second = &m->window[2];
-  struct cell *c;
-
-  assert_int_equal (page_map_add (m, cell_size (m) + 4095, 2), 8192);
-  assert_int_equal (page_map_add (m, 0, 1), 4096);
-  assert_true (page_map_seal (m));
-  assert_false (page_map_seal (m));
-  assert_int_equal (first->cells[0]->nr, 0); /* sorted */
-  c = first->cells[1];
-  cell_start (c, 0, CELL_PAGES);
-  assert_int_equal (page_map_add (m, c->nr * cell_size (m), 1), 0);
-  assert_int_equal (page_map_add (m, c->nr * cell_size (m), 8193), 4096);
-  assert_int_equal (second->pages, 1);
-  assert_int_equal (second->nr_cells, 1);
-  assert_int_equal (first->pins, 1);
-  assert_int_equal (second->pins, 3);
-  assert_int_equal (cell_next_dirty (c, 0, true), 0);
-  assert_int_equal (cell_clean (c, 0, CELL_PAGES), 0);
-  assert_false (page_map_unpin (m, cell_size (m), 1)); /* of the filling one */
-  assert_true (page_map_unpin (m, 0, 1));
-  assert_true (page_map_is_full (m, 4096, 2));
-  assert_false (page_map_is_full (m, 4097, 2));
-  page_map_free_oldest (m);
-  assert_null (cell_find (m, 0));
-  assert_int_equal (c->window, 2);
-  assert_int_equal (c->refs, 1);
-  assert_int_equal (first->nr_cells + first->pages, 0);
-  page_map_seal (m);
-  page_map_add (m, 0, 1);
-  page_map_seal (m);
-  page_map_add (m, 0, 1);
-  page_map_seal (m); /* all are */
-  assert_false (page_map_has_room (m));
-  assert_false (page_map_unpin (m, 0, 1));
-  assert_true (page_map_unpin (m, 0, 1));
-  assert_true (page_map_unpin (m, c->nr * cell_size (m), 1) ||
-               page_map_unpin (m, c->nr * cell_size (m), 1));
-}
-
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
 int
@@ -217,7 +173,6 @@ main (void)
     TEST (the_pool_has_cells_for_all),
     TEST (an_idle_pool_takes_no_memory),
     TEST (cells_are_spread_at_any_distance),
-    TEST (a_cell_moves_with_its_pins),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);

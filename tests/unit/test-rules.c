@@ -149,29 +149,6 @@ writes (uint64_t offset, uint64_t length)
   write_ends (&e, (struct evictor_request[]){ begins (offset, length) });
 }
 
-static void
-a_full_window_is_started_waited_for_and_dropped (void **state)
-{
-  struct evictor_request w = begins (0, 64 * KiB);
-
-  gives ("rest"); /* while it is written */
-  write_ends (&e, &w);
-  assert_true (e.wake.thread);
-  give ("start", 0, 64 * KiB);
-  assert_true (t.count);
-  give ("wait", 0, 64 * KiB);
-  give ("drop", 0, 2 * MiB); /* the whole cell */
-  assert_int_equal (e.throttle.used, 0);
-  w.has_credit = w.admitted = false;
-  assert_int_equal (write_asks (&e, &w), WAIT);
-  e.wake.requests = false;
-  writes (2 * MiB, 4096); /* beside it */
-  gives ("rest");
-  assert_true (e.wake.requests);
-  assert_int_equal (write_asks (&e, &w), GO);
-  write_ends (&e, &w);
-}
-
 /* A page that is written again costs no credit, and is neither waited for with
  * its former window nor dropped.
  */
@@ -546,28 +523,6 @@ an_idle_disk_is_emptied (void **state)
   assert_true (e.counts.touched.high == 14 * MiB);
 }
 
-/* All read cells are dropped, without regard to readers. */
-static void
-an_emptying_drops_all_reads (void **state)
-{
-  request_read (&e, 0, 4096);
-  request_read (&e, 2 * MiB, 4096);
-  gives ("rest");
-  request_flushed (&e);
-  give ("reads", 0, 2 * MiB); /* the next cell is read */
-  request_read (&e, 0, 4096);
-  gives ("rest"); /* it is in use */
-  request_flushed (&e);
-  e.counts.at = UINT64_MAX; /* no count of a busy disk */
-  give ("reads", 2 * MiB, 4 * MiB);
-  give ("reads", 0, 4 * MiB);
-  resident = 4096;
-  give ("empty sweep", 0, 4 * MiB);
-  resident = 0;
-  gives ("empty");
-  rests_for_ever ();
-}
-
 /* Return the number of tasks of a kind until the disk rests or is released. */
 static unsigned
 tasks_until_rest (enum task_kind kind)
@@ -675,7 +630,6 @@ int
 main (int argc, char *argv[])
 {
   const struct CMUnitTest tests[] = {
-    TEST (a_full_window_is_started_waited_for_and_dropped),
     TEST (a_page_that_is_written_again_stays),
     TEST (one_sync_serves_all_windows),
     TEST (a_reader_drops_what_it_has_read),
@@ -690,7 +644,6 @@ main (int argc, char *argv[])
     TEST (pieces_that_are_not_dropped_are_limited),
     TEST (a_flush_seals_what_is_worth_it),
     TEST (an_idle_disk_is_emptied),
-    TEST (an_emptying_drops_all_reads),
     TEST (pages_that_stay_are_left_alone),
     TEST (a_disk_that_was_read_is_counted_again),
     TEST (what_stays_of_a_read_is_found_with_preserve),
