@@ -56,7 +56,7 @@ shows '^left out: newest-stock: no chroot is given'
 shows '^Left out: newest-ours: no chroot is given'
 has '.runs | all (.visit_ms > 0) and any (.who == "ours")'
 
-bench --rounds 2 --loads copy-in,copy-out,write-4k,fua-write \
+bench --rounds 2 --loads copy-in,copy-out,write-4k,fua-randwrite-4k \
   --contestant "other=$plugin" \
   --contestants 'ours,other,ours cache-windows=1,stock-none' >"$tmp/output" ||
   fail "$(tail "$tmp/output")"
