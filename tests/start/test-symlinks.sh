@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # symlinks= limits how far a symbolic link in a folder leads, when it is opened
 # and when it is listed.  Swapping a file for a link or a FIFO while it is being
-# opened does not get around the limit.  Links in a folder work with the cow
-# filter.
+# opened does not get around the limit.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -10,7 +9,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_python_nbd
-need cachestats nbdcopy nbdinfo mkfifo
+need nbdinfo mkfifo
 
 opens=${OPENS:-500}  # in each race
 
@@ -113,22 +112,3 @@ mode='a link to the folder'
 start_nbdkit file "dir=$tmp/folder" symlinks=refuse
 serves good
 stop_nbdkit
-
-# virt-v2v since 2.13.1 has the disks of its source served like this.
-mode='links through the cow filter'
-rm -r "$dir"
-mkdir "$dir"
-random_file "$tmp/disk" 8M
-ln -s "$tmp/disk" "$dir/sda"
-cp "$tmp/disk" "$tmp/before"
-drop "$tmp/disk"
-start_nbdkit --filter=cow file "dir=$dir" reduce-memory-pressure=on
-export_uri="nbd+unix:///sda?socket=$tmp/sock"
-limited nbdcopy "$export_uri" "$tmp/copy" || fail "$mode: it does not read"
-same "$tmp/before" "$tmp/copy"
-client_start "$export_uri"
-ask write 1M 64K, flush, read 1M 64K
-client_stop
-empty_soon "$tmp/disk" "$mode"
-stop_nbdkit
-same "$tmp/before" "$tmp/disk"
