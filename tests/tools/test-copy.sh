@@ -206,18 +206,6 @@ if [ "$(id -u)" = 0 ] && "${else[@]}" "$tool" --help >/dev/null 2>&1 &&
   chmod go-x "$tmp"
 fi
 
-# On tmpfs all pages stay, and the copy says why.
-if [ "$(id -u)" = 0 ]; then
-  mkdir tmpfs
-  mounts+=("$tmp/tmpfs")
-  mount -t tmpfs none tmpfs
-  copies small tmpfs/out.img
-  grep -qx 'small .* copied, 0 pages of small and [1-9][0-9]* pages of tmpfs/out.img left in memory' \
-    out || fail "tmpfs: $(<out)"
-  grep -qx 'tmpfs/out.img: it is on tmpfs, whose pages are its storage' out ||
-    fail "tmpfs: $(<out)"
-fi
-
 # Block devices, which may have two nodes.
 if [ "$(id -u)" = 0 ]; then
   rm -f larger old
