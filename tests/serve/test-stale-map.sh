@@ -2,7 +2,8 @@
 # Block status never reports a hole where any process completed a write.  The
 # write comes through the same connection, another connection, another server,
 # or from a program on the same machine; on six file systems, and on FUSE with
-# and without the kernel's writeback cache.
+# and without the kernel's writeback cache.  That includes a long write into
+# preallocated blocks, when a client asks while it is in progress.
 #
 # ROUNDS=3200 SEED=7 in the environment make it longer (100,000 questions on
 # each file system) and different.
@@ -23,6 +24,8 @@ on ()
 {
   local i
 
+  limited /usr/bin/python3 "$srcdir/serve/slow-writes.py" "$NBDKIT" \
+    "${ROUNDS:-20}" "$1/disk" >&2 || fail "$1"
   for i in "${files[@]}"; do truncate -s 64M "$1/$i"; done
   ask_in "$1" "${ROUNDS:-40}" "${files[@]}"
 }
