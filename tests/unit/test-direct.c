@@ -21,7 +21,6 @@ static int statx_error; /* errno value, or 0 */
 static bool has_alignment;
 static uint32_t memory_align, offset_align;
 static int open_error;
-static bool only_writers;
 static bool no_memory;
 static uint64_t file_size;
 static _Alignas(
@@ -114,9 +113,6 @@ reopen (int fd, int flags)
 {
   assert_int_equal (fd, 3);
   assert_true (flags & O_DIRECT);
-  errno = EACCES;
-  if (only_writers && (flags & O_ACCMODE) != O_RDWR)
-    return -1;
   errno = open_error;
   return open_error ? -1 : 7;
 }
@@ -141,16 +137,16 @@ begin (void **state)
   has_alignment = true;
   memory_align = 4;
   offset_align = 512;
-  no_memory = only_writers = false;
+  no_memory = false;
   file_size = 1000000;
   return 0;
 }
 
 static bool
-opens (struct direct *d, bool writable)
+opens (struct direct *d)
 {
   d->is_open = false;
-  direct_open (d, 3, writable);
+  direct_open (d, 3, false);
   return d->is_open;
 }
 
@@ -181,21 +177,9 @@ opens_where_the_kernel_can (void **state)
     open_error = files[i].open_error;
     memory_align = files[i].memory;
     offset_align = files[i].offset;
-    assert_int_equal (opens (&d, false), files[i].expected == 0);
+    assert_int_equal (opens (&d), files[i].expected == 0);
     assert_int_equal (d.err, files[i].expected);
   }
-}
-
-/* A file system may refuse readers beside a writer. */
-static void
-opens_by_the_second_way (void **state)
-{
-  struct direct d = { 0 };
-
-  only_writers = true;
-  assert_true (opens (&d, true));
-  assert_false (opens (&d, false));
-  assert_int_equal (d.err, EACCES);
 }
 
 static void
@@ -209,7 +193,7 @@ assumes_the_usual_alignment (void **state)
     struct direct d = { 0 };
 
     statx_error = i == 0 ? 0 : ENOSYS;
-    assert_true (opens (&d, false));
+    assert_true (opens (&d));
     assert_int_equal (direct_read (&d, user, 100, 5), 100);
   }
 }
@@ -273,7 +257,7 @@ reads_what_was_requested_and_is_there (void **state)
 
     expected = requests[i].expected;
     file_size = requests[i].size;
-    assert_true (opens (&d, false));
+    assert_true (opens (&d));
     memset (at, 'x', requests[i].count + 1);
     assert_int_equal (
       direct_read (&d, at, requests[i].count, requests[i].offset), expected);
@@ -288,7 +272,7 @@ reads_aligned_buffers_in_place (void **state)
 {
   struct direct d = { 0 };
 
-  assert_true (opens (&d, false));
+  assert_true (opens (&d));
   no_memory = true; /* for a bounce buffer */
   assert_int_equal (direct_read (&d, user + 4, 8192, 512), 8192);
   assert_int_equal (user[4], byte_at (512));
@@ -302,13 +286,13 @@ keeps_buffers_for_other_disks (void **state)
 {
   struct direct a = { 0 }, b = { 0 };
 
-  assert_true (opens (&a, false) && opens (&b, false));
+  assert_true (opens (&a) && opens (&b));
   assert_int_equal (direct_read (&a, user + 1, 512, 512), 512);
   direct_close (&a);
   no_memory = true; /* for another bounce buffer */
   assert_int_equal (direct_read (&b, user + 1, 512, 512), 512);
   direct_close (&b);
-  assert_true (opens (&b, false));
+  assert_true (opens (&b));
   assert_int_equal (direct_read (&b, user + 1, 512, 512), -1);
 }
 
@@ -320,7 +304,7 @@ trusts_no_default_of_memory (void **state)
   size_t shift;
 
   memory_align = 512;
-  assert_true (opens (&d, false));
+  assert_true (opens (&d));
   for (shift = 0; shift < page; shift += 512) {
     memset (user, 'x', sizeof user);
     assert_int_equal (direct_read (&d, user + shift, 4096, 512), 4096);
@@ -343,7 +327,6 @@ main (void)
 {
   const struct CMUnitTest tests[] = {
     TEST (opens_where_the_kernel_can),
-    TEST (opens_by_the_second_way),
     TEST (assumes_the_usual_alignment),
     TEST (is_exact_where_the_kernel_reports_it),
     TEST (reads_what_was_requested_and_is_there),
