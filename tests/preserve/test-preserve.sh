@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # With cache=preserve, pages that other processes had in memory stay there, and
-# no other pages do.  The test copies out, reads at random and writes.
+# no other pages do.  The test copies out, reads at random and writes, also to a
+# device whose sectors are larger than a page.
 #
 # The kernel may take back pages at any time, and some machines are set up to
 # do so early.  So what has stayed is compared with a control file, which has
@@ -88,3 +89,15 @@ start_and_connect file "$tmp/disk" cache=preserve cache-windows=2 \
 for i in {0..7}; do ask write $((i * 1048576)) 1048576 fua; done
 stop_nbdkit
 clear_now "$tmp/disk" "after FUA writes larger than a window"
+
+# There the kernel caches whole sectors (Linux 6.15).
+[ "$(id -u)" = 0 ] || exit 0
+device=$(losetup -f --show -b 16384 "$tmp/copy") || exit 0
+drop "$device"
+exec 8<"$device" # or the kernel drops all pages with the last close
+start_and_connect file "$device" cache=preserve
+for i in {0..199}; do ask write $((i * 7919 % 16384 * 4096)) 4096; done
+ask flush
+stop_nbdkit
+empty_now "$device" 'small writes to large sectors'
+exec 8<&-
