@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -29,53 +28,31 @@ broken (const char *what)
 }
 
 /* Formatted, so that a wrong argument is found. */
-static void
-format (const char *fs, va_list args)
+void
+nbdkit_error (const char *fs, ...)
 {
+  const int err = errno;
   char message[8192];
-  int n = vsnprintf (message, sizeof message, fs, args);
+  va_list args;
+  int n;
 
+  va_start (args, fs);
+  n = vsnprintf (message, sizeof message, fs, args);
+  va_end (args);
   if (n <= 0 || n >= (int) sizeof message)
     broken ("a message that is empty, or too long");
   if (getenv ("FUZZ_VERBOSE"))
     fprintf (stderr, "%s\n", message);
-}
-
-void
-nbdkit_error (const char *fs, ...)
-{
-  int err = errno;
-  va_list args;
-
-  va_start (args, fs);
-  format (fs, args);
-  va_end (args);
   errno = err;
 }
 
-void
-nbdkit_debug (const char *fs, ...)
-{
-  int err = errno;
-  va_list args;
-
-  va_start (args, fs);
-  format (fs, args);
-  va_end (args);
-  errno = err;
-}
+void nbdkit_debug (const char *fs, ...)
+  __attribute__ ((alias ("nbdkit_error")));
 
 char *
 nbdkit_absolute_path (const char *path)
 {
-  char here[4096], *whole;
-
-  if (*path == '/')
-    return strdup (path);
-  if (getcwd (here, sizeof here) == NULL ||
-      asprintf (&whole, "%s/%s", here, path) == -1)
-    return NULL;
-  return whole;
+  return strdup (path);
 }
 
 const char *
