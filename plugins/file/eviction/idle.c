@@ -188,7 +188,7 @@ idle_note_flush (struct engine *e)
 {
   if (e->counts.touched.low < e->counts.touched.high)
     empty_in (e, FLUSHED_NS, FIRST_IDLE_NS);
-  e->wake.thread |= windows_have_pages (e);
+  e->wake.thread |= e->map.head < e->map.fill;
 }
 
 void
