@@ -118,8 +118,8 @@ copies ()
   [ ! -s "$tmp/log" ] || fail "$1: there is a log"
 }
 
-# A descriptor that cannot write has no fsync, as on CIFS.  A client may have
-# opened the disk before any could write.
+# A descriptor that cannot write has no fsync, as on CIFS.  While a client has the
+# disk open that could not write, others cannot either.
 case_fsync_of_readers ()
 {
   local err
@@ -137,7 +137,8 @@ case_fsync_of_readers ()
     limited nbdinfo --is read-only "$uri" >/dev/null || fail 'not read-only'
     ask read 0 1M, flush
     mount -o remount,bind,rw "$tmp/disk"
-    copies "fsync of readers: $err, beside a reader"
+    limited nbdinfo --is read-only "$uri" >/dev/null ||
+      fail "fsync of readers: $err: not read-only beside a reader"
     ask flush
     client_stop
     copies "fsync of readers: $err, after a reader"
