@@ -123,26 +123,28 @@ connection_free_all (void)
 
 /* ---- errors ---- */
 
-/* So many failures of a disk are logged before log_limit.h leaves some out. */
+/* So many failures of a disk are logged; then only when their number is a power
+ * of two, because a disk may refuse everything for as long as a client tries.
+ */
 #define FAILURES_LOGGED 100
 
 int
 connection_error (const struct connection *c, int err, const char *message, ...)
 {
-  const unsigned nr = log_limit_count (&c->disk->failures, FAILURES_LOGGED);
+  const uint64_t nr = atomic_fetch_add (&c->disk->failures, 1) + 1;
   const char *more = "";
   char text[256];
   va_list args;
 
-  if (nr == 0)
+  if (nr > FAILURES_LOGGED && (nr & (nr - 1)) != 0)
     return err;
   errno = err; /* for %m */
   va_start (args, message);
   vsnprintf (text, sizeof text, message, args);
   va_end (args);
   if (nr >= FAILURES_LOGGED)
-    more = " (the log has the next failure of this disk when there are ten "
-           "times as many, or after an hour)";
+    more = " (the log has further failures of this image only when their "
+           "number is a power of two)";
   nbdkit_error ("%s: %s%s", c->file.name, text, more);
   return err;
 }

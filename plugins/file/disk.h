@@ -15,7 +15,6 @@
 #include "direct.h"
 #include "eviction/errors.h"
 #include "eviction/evictor.h"
-#include "log_limit.h"
 #include "eviction/pagecache.h"
 #include "exports.h"
 #include "stats.h"
@@ -74,7 +73,7 @@ struct disk {
    */
   atomic_uint unsupported_methods;
 
-  struct log_limit failures; /* of requests, see connection_error */
+  _Atomic uint64_t failures; /* of requests, see connection_error */
   atomic_uint zeroed;     /* zeroes and trims that have ended, see extents.c */
   struct pagecache pages; /* with fd, as the first client opened it */
   bool direct_is_exact;   /* O_DIRECT never uses the page cache */

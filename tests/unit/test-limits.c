@@ -1,6 +1,6 @@
 /* The rules of flight.h and throttle.h that the simulator does not see: what
  * counts as a latency and as a rate, how busy disks share the budget, and who
- * gets more of it.  And those of log_limit.h.
+ * gets more of it.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -10,7 +10,6 @@
 
 #include "eviction/flight.h"
 #include "eviction/throttle.h"
-#include "log_limit.h"
 
 #define MS UINT64_C (1000000)
 
@@ -132,34 +131,6 @@ two_large_or_many_small_writers_have_slots (void **state)
   assert_false (throttle_try (&t, 4096));
 }
 
-/* Count "nr" errors.  Returns the sum of the numbers of those that are logged.
- */
-static unsigned
-sum_of_logged (struct log_limit *l, unsigned first, unsigned nr)
-{
-  unsigned sum = 0, i;
-
-  for (i = 0; i < nr; i++)
-    sum += log_limit_count (l, first);
-  return sum;
-}
-
-static void
-errors_are_logged_until_there_are_many_and_after_an_hour (void **state)
-{
-  struct log_limit one = { 0 }, three = { 0 };
-
-  assert_int_equal (sum_of_logged (&one, 1, 999), 111);
-  assert_int_equal (sum_of_logged (&three, 3, 299), 1 + 2 + 3 + 30);
-  one.at -= LOG_LIMIT_NS;
-  assert_int_equal (log_limit_count (&one, 1), 1000);
-  assert_int_equal (log_limit_count (&one, 1), 0);
-  one.at -= LOG_LIMIT_NS;
-  assert_int_equal (log_limit_count (&one, 1), 1002);
-  assert_int_equal (sum_of_logged (&one, 1, 10019 - 1002), 0);
-  assert_int_equal (log_limit_count (&one, 1), 10020);
-}
-
 int
 main (void)
 {
@@ -168,7 +139,6 @@ main (void)
     cmocka_unit_test (time_without_work_is_not_measured),
     cmocka_unit_test (busy_disks_share_the_limit),
     cmocka_unit_test (two_large_or_many_small_writers_have_slots),
-    cmocka_unit_test (errors_are_logged_until_there_are_many_and_after_an_hour),
   };
 
   return cmocka_run_group_tests (tests, NULL, NULL);
