@@ -53,6 +53,16 @@ done
 # Through the page cache: the kernel's readahead, and then the page.
 reads "$device" none 2 "$bad" 1M
 
+# A client that tries again and again does not fill the log: it has the first
+# hundred failures, then the 128th and the 256th.
+start_and_connect file "$device" cache=none
+for ((i = 0; i < 300; i++)); do
+  ask_error EIO read "$bad" 4K
+done
+stop_nbdkit
+[ "$(wc -l <"$tmp/log")" = 102 ] ||
+  fail "300 failures: $(wc -l <"$tmp/log") lines in the log"
+
 # What a client has written is in memory, and its writeback may fail.
 for cache in none preserve; do
   start_and_connect file "$device" cache=$cache
