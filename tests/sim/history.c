@@ -38,6 +38,8 @@ make_faults (struct parameters *p)
     p->start_again_one_in = ONE_OF (2, 10);
   if (one_in (4))
     p->short_write_one_in = ONE_OF (2, 10);
+  if (one_in (4))
+    p->call_error_one_in = ONE_OF (1, 2, 10);
 }
 
 static void
@@ -75,6 +77,7 @@ make_parameters (struct parameters *p, uint64_t seed)
   p->no_memory_one_in = one_in (5) ? 100 : 0;
   p->no_thread_one_in = one_in (20) ? 10 : 0;
   p->no_file_one_in = one_in (10) ? 10 : 0;
+  p->lack_stays = one_in (4);
   p->inherited = one_in (10);
   p->back_one_in = one_in (4) ? ONE_OF (2, 6, 20) : 0;
 
@@ -94,6 +97,7 @@ make_parameters (struct parameters *p, uint64_t seed)
   p->window_size = ONE_OF (64, 64, 128, 256, 2048) << 10;
   p->limit = ONE_OF (0, 65536, 1024, 256) << 10;
   p->preserve = one_in (5) ? 1 + one_in (4) : 0;
+  p->cached = one_in (12) && !p->preserve ? 1 + random_below (2) : 0;
   p->compressed = p->fs == EXT4 && !p->preserve && one_in (4);
   p->connections = one_in (10) ? 1 + random_below (16) : 1 + random_below (4);
   p->read_ahead = ONE_OF (128, 128, 0, 1024) << 10;
@@ -133,7 +137,7 @@ make_op (const struct parameters *p, const struct habits *h, unsigned worker)
   if (r < 60)
     o.kind = random_below (100) < h->fua ? OP_write_fua : OP_write;
   else if (r < 71 && !h->only_write)
-    o.kind = OP_read;
+    o.kind = one_in (4) ? OP_extents : OP_read;
   else if (r < 85)
     o.kind = OP_flush;
   else if (r < 90) {
@@ -250,6 +254,9 @@ carry_out (const struct op *o)
     break;
   case OP_read:
     client_read (c, offset, length);
+    break;
+  case OP_extents:
+    client_extents (c, offset, length);
     break;
   case OP_prefetch:
     client_prefetch (c, offset, length);
@@ -457,7 +464,7 @@ check_idle (const char *when)
   struct file *f;
 
   for (f = file; f < file + P.files; f++)
-    if (f->disk) {
+    if (f->disk && f->disk->evictor) {
       promise_empty (f, when);
       promise_idle (f->disk->evictor, when);
     }
@@ -520,7 +527,8 @@ hold_pages (void)
   struct client *c = &client[0];
   const bool flush = one_in (2);
 
-  if (c->handle == NULL || c->readonly || P.preserve || P.no_counts == 2)
+  if (c->handle == NULL || c->readonly || P.preserve || P.cached ||
+      P.no_counts == 2)
     return 0;
   client_write (c, 0, 16 * PAGE, false);
   map_all (c->file, true);
@@ -581,7 +589,7 @@ end_history (void)
     check_idle ("2 s after the last request");
     sleep_for (6 * SECOND);
     for (i = 0; i < P.files; i++)
-      if (file[i].disk)
+      if (file[i].disk && file[i].disk->evictor)
         promise_rests (file[i].disk);
   }
   else if (P.end == 4 && (wait = hold_pages ()) > 0) {

@@ -20,6 +20,7 @@
   X (zero)                                                                     \
   X (zero_fua)                                                                 \
   X (read)                                                                     \
+  X (extents)                                                                  \
   X (prefetch)                                                                 \
   X (flush)                                                                    \
   X (sleep)                                                                    \

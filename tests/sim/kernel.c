@@ -205,7 +205,7 @@ files_reset (void)
                                   &f->failed,   &f->coming, &f->mapped,
                                   &f->changed,  &f->others, &f->volatile_,
                                   &f->kept,     &f->spared, &f->old,
-                                  &f->taken };
+                                  &f->taken,    &f->data };
     unsigned k;
 
     for (k = 0; k < sizeof bits / sizeof bits[0]; k++)
@@ -339,7 +339,7 @@ make_absent (struct file *f, uint32_t p, uint32_t end)
 }
 
 /* folio_mark_dirty, block_dirty_folio, of some halves of a page.  A page may be
- * dirty while it is under writeback.
+ * dirty while it is under writeback.  A FUSE server has no blocks for it yet.
  */
 static void
 make_dirty (struct file *f, uint32_t p, unsigned halves)
@@ -348,6 +348,8 @@ make_dirty (struct file *f, uint32_t p, unsigned halves)
   bit_set (&f->failed, p, false);
   bit_set (&f->dirty, p, true);
   bit_set (&f->changed, p, true);
+  if (P.fs != FUSE_WRITEBACK)
+    bit_set (&f->data, p, true);
   if (!is_other_process ())
     bit_set (&f->old, p, false);
 }
@@ -455,6 +457,7 @@ writeback_stored (struct file *f, uint32_t p, bool failed)
       if (page->writes >> h & 1)
         page->disk[h] = page->writing[h];
     bit_set (&f->volatile_, p, true);
+    bit_set (&f->data, p, true);
   }
   else
     page_lost (f, p, page->writing);
@@ -847,6 +850,8 @@ kernel_drop (int fd, uint64_t offset, uint64_t length)
   struct file *f = file_of (fd);
   uint32_t p, end, a, b, q, nr = 0;
 
+  if (P.cached == 2)
+    return EPERM;
   take_time (1 * US);
   whole_pages_of (fd, offset, length, &p, &end);
   start_writeback (f, p, end, false, true);
@@ -1000,6 +1005,7 @@ write_through (struct file *f, uint64_t offset, uint64_t length,
       continue;
     page->disk[h] = version;
     bit_set (&f->volatile_, at / PAGE, true);
+    bit_set (&f->data, at / PAGE, true);
     if (memcmp (page->memory, page->disk, sizeof page->disk) == 0)
       bit_set (&f->failed, at / PAGE, false);
   }
@@ -1197,7 +1203,8 @@ file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
     for (; p < end; p++) {
       struct page *page = &f->page[p];
 
-      page->disk[0] = page->disk[1] = *version;
+      page->disk[0] = page->disk[1] = page->zeroed = *version;
+      bit_set (&f->data, p, false);
       /* nfsd4_vfs_fallocate commits, and no page waits for that. */
       if (P.fs == NFS)
         memcpy (page->durable, page->disk, sizeof page->durable);
@@ -1208,6 +1215,30 @@ file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
   promise_in_memory (*version);
   lock_release (&f->inode);
   return err;
+}
+
+/* iomap_seek_data, iomap_seek_hole, fuse_lseek */
+int64_t
+file_seek (int fd, uint64_t offset, bool data)
+{
+  const struct file *f = file_of (fd);
+  const uint64_t size = kernel_size (fd);
+  uint32_t p = offset / PAGE;
+
+  if (!performance)
+    take_time (0);
+  if (data)
+    p = bits_next (&f->data, p, P.pages);
+  else
+    while (p < P.pages && bit (&f->data, p))
+      p++;
+  if (offset >= size || (data && p == P.pages)) {
+    errno = ENXIO;
+    return -1;
+  }
+  if (!performance)
+    sim_yield ();
+  return p * PAGE > size ? size : p * PAGE > offset ? p * PAGE : offset;
 }
 
 uint32_t

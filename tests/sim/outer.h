@@ -12,6 +12,7 @@
 #include <config.h>
 
 #include <fcntl.h>
+#include <search.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -34,12 +35,14 @@ sim_strdup (const char *s)
 }
 
 /* In server.c. */
+bool sim_may_grow (void);
 __typeof__ (close) sim_close;
 __typeof__ (dup3) sim_dup3;
 __typeof__ (fallocate) sim_fallocate;
 __typeof__ (fopen) sim_fopen;
 __typeof__ (fstat) sim_fstat;
 __typeof__ (fstatfs) sim_fstatfs;
+__typeof__ (ioctl) sim_ioctl;
 __typeof__ (lseek) sim_lseek;
 __typeof__ (name_to_handle_at) sim_name_to_handle_at;
 __typeof__ (pread) sim_pread;
@@ -77,7 +80,10 @@ __typeof__ (evictor_write_ends) sim_evictor_write_ends;
 #define evictor_write_ends sim_evictor_write_ends
 #define pthread_self() ((pthread_t) self () + 1)
 #define posix_fadvise(fd, offset, length, advice) ((void) (fd))
-#define ioctl(fd, request, arg) ((void) (arg), errno = ENOTTY, -1)
+#define ioctl sim_ioctl
+#define tsearch(key, root, order)                                              \
+  (tfind (key, root, order) || sim_may_grow () ? tsearch (key, root, order)    \
+                                               : NULL)
 
 #define aligned_alloc(align, size) sim_malloc (size)
 #undef strdup

@@ -196,7 +196,7 @@ check_half (const struct promised_flush *fl, const struct covered *c,
   const unsigned life = writes[version].life;
 
   if (page->durable[h] >= version ||
-      (life < f->life && life <= known[f->nr].told))
+      (life < f->life && (P.cached || life <= known[f->nr].told)))
     return;
   fault ("a flush of connection %u succeeds, and version %u of page %u, which "
          "connection %u wrote, is not on the disk",
@@ -421,8 +421,9 @@ promise_resident (const struct file *f)
   const uint64_t limit = P.limit && P.limit / 2 < ring ? P.limit / 2 : ring;
   uint64_t share = limit > LEAST_SHARE ? limit : LEAST_SHARE, most;
 
-  if (performance || P.preserve || P.few_cells || P.reader || P.writer ||
-      P.mapper || (P.holder && now < f->held_until + 130 * SECOND) ||
+  if (performance || P.preserve || P.cached || P.few_cells || P.reader ||
+      P.writer || P.mapper ||
+      (P.holder && now < f->held_until + 130 * SECOND) ||
       (P.end == 4 && calm) || P.start_error_one_in || P.start_again_one_in)
     return;
   if (share < longest)
@@ -475,10 +476,11 @@ promise_empty (struct file *f, const char *when)
    */
   if (P.preserve && (P.mapper || P.few_cells))
     return;
-  /* Without memory for its buffer, a direct read becomes one through the page
-   * cache, whose pages are then taken for another process's.
+  /* Without memory for its buffer, or after an error, a direct read becomes one
+   * through the page cache, whose pages are then taken for another process's.
    */
-  if (P.preserve && P.no_counts == 2 && P.no_memory_one_in)
+  if (P.preserve && P.no_counts == 2 &&
+      (P.no_memory_one_in || P.call_error_one_in))
     return;
   /* Where pages cannot be counted, the emptying does not wait until the writes
    * of another process are on the disk, or those whose start returned EAGAIN.
@@ -525,11 +527,11 @@ promise_empty (struct file *f, const char *when)
 void
 promise_life_ends (struct file *f)
 {
-  const struct page_map *m = &f->disk->evictor->engine.map;
+  const struct evictor *ev = f->disk->evictor;
   uint32_t p;
 
-  if (m->nr_cells > m->nr_reads ||
-      windows_have_pages (&f->disk->evictor->engine))
+  if (ev && (ev->engine.map.nr_cells > ev->engine.map.nr_reads ||
+             windows_have_pages (&ev->engine)))
     fault ("a released disk has cells or windows");
 
   for (p = 0; (p = bits_next (&f->resident, p, P.pages)) < P.pages; p++) {

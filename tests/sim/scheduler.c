@@ -125,6 +125,7 @@ static struct coroutine {
 
 static int current = -1;
 static uint64_t ready, waiting; /* bits */
+static uint64_t lacking;        /* bits */
 static context main_context;
 static uint64_t since_jump; /* switches since the clock was set */
 
@@ -140,7 +141,8 @@ scheduler_reset (void)
   for (i = 0; i < MOST_COROUTINES; i++)
     coroutine[i].state = UNUSED;
   current = -1;
-  ready = waiting = since_jump = nr_switches = event = nr_allocated = 0;
+  ready = waiting = lacking = since_jump = nr_switches = event = nr_allocated =
+    0;
   calm = false;
   run_hash = UINT64_C (1469598103934665603);
   now = 10 * SECOND;
@@ -657,7 +659,7 @@ nanoseconds_now (void)
 int
 thread_start (pthread_t *thread, void *(*run) (void *), void *arg)
 {
-  if (!performance && !calm && one_in (P.no_thread_one_in))
+  if (is_lacking (THREAD, P.no_thread_one_in))
     return EAGAIN;
   *thread = spawn (run, arg, "evictor") + 1;
   return 0;
@@ -687,6 +689,18 @@ sim_cells (int usual, int few)
   return P.few_cells ? few : usual;
 }
 
+/* ---- what the process lacks ---- */
+
+bool
+is_lacking (enum lack what, uint64_t once_in)
+{
+  if (performance || calm || current < 0 ||
+      !(lacking >> what & 1 || one_in (once_in)))
+    return false;
+  lacking |= P.lack_stays << what;
+  return true;
+}
+
 /* ---- allocations: engine.h ---- */
 
 void *sim_calloc (size_t nr, size_t size);
@@ -697,7 +711,7 @@ void sim_free (void *p);
 static bool
 has_memory (void)
 {
-  if (performance || calm || current < 0 || !one_in (P.no_memory_one_in)) {
+  if (!is_lacking (MEMORY, P.no_memory_one_in)) {
     nr_allocated++;
     return true;
   }

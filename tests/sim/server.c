@@ -10,6 +10,8 @@
 
 #include <config.h>
 
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +37,9 @@ server_reset (void)
   memset (stats, 0, sizeof stats);
   nr_clients = 0;
   options = (struct options){
-    .cache = P.preserve ? CACHE_PRESERVE : CACHE_NONE,
+    .cache = P.preserve      ? CACHE_PRESERVE
+             : P.cached == 1 ? CACHE_DEFAULT
+                             : CACHE_NONE,
     .cache_key = "cache",
     .cache_value = "none",
     .cache_windows = P.windows,
@@ -52,12 +56,14 @@ server_reset (void)
 static char buffer[MOST_LENGTH] __attribute__ ((aligned (4096)));
 
 /* A request in progress.  "version" has what a read returns, or what a change
- * has stored (0 = nothing yet); "promised" what a read must not be older than.
+ * has stored (0 = nothing yet); "promised" what a read, or a hole, must not be
+ * older than.
  */
 struct service {
   struct client *client;
   uint64_t offset, length;
   uint64_t began, event; /* time, and event */
+  uint64_t reported;     /* where the extents end */
   bool must_fail;
   uint32_t version[MOST_HALVES], promised[MOST_HALVES];
 };
@@ -113,7 +119,9 @@ acknowledged (const struct service *s, bool whole, bool durable)
     if (s->version[i])
       promise_written (s->client->file, s->offset + i * HALF, HALF,
                        s->version[i], durable);
-    else if (whole)
+    else if (whole &&
+             s->promised[i] >
+               s->client->file->page[(s->offset / HALF + i) / 2].zeroed)
       fault ("a request has left out bytes of its range");
 }
 
@@ -123,6 +131,8 @@ change_begins (struct service *s, struct client *c, uint64_t offset,
 {
   service_begins (s, c, offset, length);
   s->must_fail = promise_must_fail (c->file);
+  if (!performance)
+    promise_read_begins (c->file, offset, length, s->promised);
 }
 
 static int
@@ -158,6 +168,8 @@ client_open (struct client *c, struct file *f, bool readonly)
   if (c->handle == NULL)
     return false;
   c->readonly = !((struct connection *) c->handle)->file.writable;
+  if (P.cached && f->disk == NULL)
+    promise_life (f, ((struct connection *) c->handle)->disk);
   trace ("connection %u opens file %u%s", c->number, f->nr,
          c->readonly ? " to read" : "");
   return true;
@@ -247,9 +259,30 @@ client_read (struct client *c, uint64_t offset, uint64_t length)
          offset / 4096.0, length / 4096.0, err);
   if (err == 0)
     promise_read_ends (c->file, offset, length, s.promised, s.version);
-  else if (!P.writer) /* whose failed writes a direct read may report */
+  else if (err == EINTR || (!P.call_error_one_in && !P.writer))
+    /* whose failed writes a direct read may report */
     fault ("a read fails: %s", strerror (err));
   return err;
+}
+
+void
+client_extents (struct client *c, uint64_t offset, uint64_t length)
+{
+  const uint32_t flags = one_in (4) ? NBDKIT_FLAG_REQ_ONE : 0;
+  struct service s;
+
+  if (!c->file->disk->can_seek_hole || length == 0)
+    return;
+  service_begins (&s, c, offset, length);
+  s.reported = offset;
+  memset (s.version, 0xff, length / HALF * sizeof s.version[0]);
+  promise_read_begins (c->file, offset, length, s.promised);
+  if (connection_extents (c->handle, length, offset, flags, NULL) == -1)
+    fault ("block status fails: %s", strerror (errno));
+  service_ends (&s);
+  if (s.reported == offset || (!flags && s.reported < offset + length))
+    fault ("block status has too few extents");
+  promise_read_ends (c->file, offset, length, s.promised, s.version);
 }
 
 void
@@ -293,11 +326,10 @@ server_ends (void)
 static int
 open_description (struct file *f)
 {
-  if (!performance && !calm && one_in (P.no_file_one_in)) {
-    errno = EMFILE;
-    return -1;
-  }
-  return P.inherited ? file_dup (f) : file_open (f, false);
+  errno = EMFILE;
+  return is_lacking (DESCRIPTOR, P.no_file_one_in) ? -1
+         : P.inherited                             ? file_dup (f)
+                                                   : file_open (f, false);
 }
 
 int
@@ -330,7 +362,9 @@ int
 reopen (int fd, int flags)
 {
   errno = ENOENT;
-  return P.inherited ? -1 : file_open (file_of (fd), flags & O_DIRECT);
+  return P.inherited || is_lacking (DESCRIPTOR, P.no_file_one_in)
+           ? -1
+           : file_open (file_of (fd), flags & O_DIRECT);
 }
 
 struct stats *
@@ -343,10 +377,32 @@ int
 nbdkit_add_extent (struct nbdkit_extents *extents, uint64_t offset,
                    uint64_t length, uint32_t type)
 {
+  struct service *s = serving[self ()];
+  uint64_t at;
+
+  if (offset != s->reported || length == 0 ||
+      offset + length > s->offset + s->length)
+    fault ("an extent is empty, or not where the one before ends");
+  s->reported += length;
+  for (at = offset; type && at < s->reported; at += HALF)
+    s->version[(at - s->offset) / HALF] =
+      s->client->file->page[at / PAGE].zeroed;
   return 0;
 }
 
 /* ---- outer.h: system calls ---- */
+
+/* Whether a call fails, with errno; it may do so without a writeback error. */
+static bool
+call_fails (void)
+{
+  static const int errors[] = { EINTR, EIO, EOPNOTSUPP, EPERM, ENOSPC };
+
+  if (!is_faulty () || !one_in (P.call_error_one_in))
+    return false;
+  errno = errors[random_below (sizeof errors / sizeof errors[0])];
+  return true;
+}
 
 /* A call has stored a version. */
 static void
@@ -383,6 +439,10 @@ sim_pread (int fd, void *buf, size_t count, off_t offset)
   uint64_t at, end = start + count < size ? start + count : size;
   int err = 0;
 
+  if (call_fails ())
+    return -1;
+  if (is_faulty () && one_in (P.call_error_one_in))
+    end -= random_below ((end - start) / HALF) * HALF;
   if (file_is_direct (fd))
     err = file_pread_direct (fd, start, end - start, versions);
   else
@@ -396,11 +456,24 @@ sim_pread (int fd, void *buf, size_t count, off_t offset)
   return end - start;
 }
 
-/* All of a file is data. */
 off_t
 sim_lseek (int fd, off_t offset, int whence)
 {
-  return whence == SEEK_DATA ? offset : kernel_size (fd);
+  return call_fails () ? -1 : file_seek (fd, offset, whence == SEEK_DATA);
+}
+
+/* FIEMAP of a file on ext4, below overlayfs. */
+int
+sim_ioctl (int fd, unsigned long request, ...)
+{
+  errno = ENOTTY;
+  return P.fs == OVERLAYFS && request == FS_IOC_FIEMAP ? 0 : -1;
+}
+
+bool
+sim_may_grow (void)
+{
+  return !is_lacking (MEMORY, P.no_memory_one_in);
 }
 
 /* NFS before Linux 6.17, and many FUSE servers, cannot zero blocks, and some of
@@ -412,6 +485,8 @@ sim_fallocate (int fd, int mode, off_t offset, off_t count)
   struct service *s = serving[self ()];
   uint32_t version;
 
+  if (call_fails ())
+    return -1;
   if (mode == 0)
     return 0;
   errno = EOPNOTSUPP;
@@ -525,7 +600,7 @@ sim_errors_untold (const struct errors *e)
   if (d->refs > 0)
     fault ("a disk is released that a client uses");
   if (f->disk == d) {
-    if (!performance && !P.mapper && now - f->closed_at < SECOND)
+    if (!performance && !P.mapper && !P.cached && now - f->closed_at < SECOND)
       promise_empty (f, "when its closed disk is released");
     promise_life_ends (f);
     wake_event (&disk_closed);

@@ -30,6 +30,7 @@ int client_write (struct client *c, uint64_t offset, uint64_t length, bool fua);
 int client_zero (struct client *c, uint64_t offset, uint64_t length, bool fua);
 int client_read (struct client *c, uint64_t offset, uint64_t length);
 int client_flush (struct client *c);
+void client_extents (struct client *c, uint64_t offset, uint64_t length);
 void client_prefetch (struct client *c, uint64_t offset, uint64_t length);
 
 /* Wait until all disks are closed and freed; and then, if no client can come

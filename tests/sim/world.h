@@ -41,6 +41,7 @@
   X (no_memory_one_in)                                                         \
   X (no_thread_one_in)                                                         \
   X (no_file_one_in) /* a descriptor */                                        \
+  X (lack_stays)     /* 1: what has lacked once lacks from then on */          \
   X (inherited)      /* 1: all descriptors of the server are duplicates */     \
   X (back_one_in)    /* a client is back at a step of a close */               \
   X (few_cells)      /* 1: requests wait for cells, see engine.h */            \
@@ -63,6 +64,7 @@
   X (window_size)                                                              \
   X (limit)    /* bytes; 0 = none */                                           \
   X (preserve) /* 2: other processes' pages may have gaps between them */      \
+  X (cached)   /* 1: cache=default; 2: a sandbox refuses posix_fadvise */      \
   X (connections)                                                              \
   X (read_ahead)                                                               \
   /* The disk.  Time in ns, rate in bytes per second. */                       \
@@ -82,6 +84,7 @@
   X (start_error_one_in) /* no blocks: only the starter gets the error */      \
   X (start_again_one_in) /* a start fails, and nothing is lost */              \
   X (short_write_one_in) /* pwrite is short, or fails */                       \
+  X (call_error_one_in)  /* pread (also short), fallocate or lseek fails */    \
   /* Other processes: mean time between two actions, in ms; 0 = none. */       \
   X (flusher) /* the kernel's own writeback */                                 \
   X (reader)                                                                   \
@@ -200,6 +203,10 @@ void take_time (uint64_t cost);
 /* The allocations that are in use. */
 extern uint64_t nr_allocated;
 
+/* Whether the process lacks one of these now: see no_memory_one_in. */
+enum lack { MEMORY, THREAD, DESCRIPTOR };
+bool is_lacking (enum lack what, uint64_t once_in);
+
 /* ---- reports, sim.c ---- */
 
 /* End the history: a promise is broken. */
@@ -236,6 +243,7 @@ struct page {
   uint32_t disk[2];     /* that a read of the disk returns */
   uint32_t durable[2];  /* that a crash leaves */
   uint32_t promised[2]; /* that was acknowledged to a client */
+  uint32_t zeroed;      /* that of the last hole */
   uint64_t promised_at[2];
   uint16_t in_folio, folio_pages; /* where the page is in its folio */
   uint16_t nr_losses;
@@ -300,10 +308,10 @@ struct file {
   /* The page cache.  "failed" pages are clean, and their last writeback has
    * failed.  "coming" ones are locked, as readahead is reading them.
    * "volatile_" pages are in the disk's cache.  "changed" ones have been
-   * written in this history.
+   * written in this history.  The file system has blocks for "data".
    */
   struct bits resident, dirty, writeback, failed, coming, mapped, volatile_,
-    changed;
+    changed, data;
   /* Pages that another process has brought in, and had brought in before the
    * server used the file; all that were ever one of these; pages that an
    * earlier life of the server has left; and failed ones that the kernel took.
@@ -400,6 +408,9 @@ int file_pread_direct (int fd, uint64_t offset, uint64_t length,
  */
 int file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
                 uint64_t began, uint32_t *version);
+
+/* lseek(2) with SEEK_DATA, or SEEK_HOLE. */
+int64_t file_seek (int fd, uint64_t offset, bool data);
 
 /* FIEMAP with FIEMAP_FLAG_SYNC.  Returns 0 or an errno value. */
 int file_write_all (int fd);
