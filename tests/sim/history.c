@@ -572,6 +572,7 @@ wait_until_idle (void)
 static void
 end_history (void)
 {
+  const bool unloads = one_in (8); /* before all disks are closed */
   uint64_t wait;
   unsigned i;
 
@@ -603,12 +604,15 @@ end_history (void)
     sleep_for (random_below (one_in (4) ? 20 * MS : 500 * US));
     visit (&file[0]);
   }
-  server_rests ();
+  if (!unloads)
+    server_rests ();
   returner_stops = true;
   wake_event (&closing_step);
   join (returner_nr);
-  server_rests ();
-  use_lost ();
+  if (!unloads) {
+    server_rests ();
+    use_lost ();
+  }
   server_ends ();
 }
 

@@ -170,6 +170,9 @@ client_open (struct client *c, struct file *f, bool readonly)
   c->readonly = !((struct connection *) c->handle)->file.writable;
   if (P.cached && f->disk == NULL)
     promise_life (f, ((struct connection *) c->handle)->disk);
+  if (connection_size (c->handle) !=
+      kernel_size (((struct connection *) c->handle)->file.fd))
+    fault ("a connection has another size than its file");
   trace ("connection %u opens file %u%s", c->number, f->nr,
          c->readonly ? " to read" : "");
   return true;
@@ -314,7 +317,6 @@ server_rests (void)
 void
 server_ends (void)
 {
-  server_rests ();
   disk_free_all ();
 }
 

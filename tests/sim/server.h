@@ -33,8 +33,8 @@ int client_flush (struct client *c);
 void client_extents (struct client *c, uint64_t offset, uint64_t length);
 void client_prefetch (struct client *c, uint64_t offset, uint64_t length);
 
-/* Wait until all disks are closed and freed; and then, if no client can come
- * any more, free what is remembered of them.
+/* Wait until all disks are closed and freed.  Or unload the plugin, which does
+ * that, too, if no client can come any more.
  */
 void server_rests (void);
 void server_ends (void);
