@@ -1056,7 +1056,7 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
   promise_in_memory (*version);
   lock_release (&f->inode);
   if (err == 0 && falls_short && length == 0)
-    err = one_in (2) ? EINTR : ENOSPC;
+    err = one_in (2) ? EINTR : one_in (2) ? ENOSPC : EOPNOTSUPP;
   errno = err;
   return err ? -1 : (int64_t) length;
 }

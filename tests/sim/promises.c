@@ -559,6 +559,8 @@ promise_idle (const struct evictor *ev, const char *when)
 
   if (t->writers || t->writing || !STAILQ_EMPTY (&t->waiting))
     fault ("write slots are in use %s", when);
+  if (ev->reading)
+    fault ("reads count as in progress %s", when);
   if (windows_have_pages (&ev->engine))
     return;
   if (t->used)

@@ -143,7 +143,7 @@ change_ends (struct service *s, const char *what, uint32_t flags, int result)
   const bool fua = flags & NBDKIT_FLAG_FUA;
 
   service_ends (s);
-  if (err == EINTR || (err && err != EOPNOTSUPP && !P.fault_to))
+  if (err == EINTR || err == EPERM || (err && err != EOPNOTSUPP && !P.fault_to))
     fault ("a %s fails: %s", what, strerror (err));
   promise_request_ended (f, s->must_fail, err, errors_now (&f->disk->errors));
   if (err)
@@ -165,6 +165,9 @@ client_open (struct client *c, struct file *f, bool readonly)
   service_begins (&s, c, 0, 0);
   c->handle = connection_open (readonly);
   service_ends (&s);
+  if (c->handle == NULL && !P.preserve && !P.no_memory_one_in &&
+      !P.no_thread_one_in && !P.no_file_one_in)
+    fault ("a client is refused for no reason");
   if (c->handle == NULL)
     return false;
   c->readonly = !((struct connection *) c->handle)->file.writable;
@@ -210,9 +213,13 @@ client_zero (struct client *c, uint64_t offset, uint64_t length, bool fua)
   int err;
 
   change_begins (&s, c, offset, length);
-  if (one_in (8))
-    return change_ends (&s, "trim", flags,
-                        connection_trim (c->handle, length, offset, flags));
+  if (one_in (8)) {
+    err = change_ends (&s, "trim", flags,
+                       connection_trim (c->handle, length, offset, flags));
+    if (err == ENOSPC && !errors_now (&c->file->disk->errors))
+      fault ("a trim fails for lack of space");
+    return err;
+  }
   flags |= one_in (2) ? NBDKIT_FLAG_MAY_TRIM : 0;
   flags |= one_in (8) ? NBDKIT_FLAG_FAST_ZERO : 0;
   err = change_ends (&s, "zero", flags,
@@ -545,7 +552,8 @@ sim_statx (int fd, const char *name, int flags, unsigned mask,
   if (P.fs <= BLOCK_DEVICE)
     *stx = (struct statx){ .stx_mask = STATX_DIOALIGN,
                            .stx_dio_mem_align = 512,
-                           .stx_dio_offset_align = 512 };
+                           .stx_dio_offset_align = P.small_blocks ? 512
+                                                                  : 4096 };
 #endif
   return 0;
 }
