@@ -70,26 +70,26 @@ trace_line (const char *format, ...)
   fputc ('\n', stderr);
 }
 
+/* Formatted, so that a wrong argument is found. */
 void
 nbdkit_error (const char *format, ...)
 {
   const int err = errno;
+  char text[1024];
   va_list ap;
+  int n;
 
-  if (!verbose)
-    return;
-  print_time ();
-  errno = err;
   va_start (ap, format);
-  vfprintf (stderr, format, ap);
+  n = vsnprintf (text, sizeof text, format, ap);
   va_end (ap);
-  fputc ('\n', stderr);
+  if (n <= 0 || n >= (int) sizeof text || strstr (text, "(null)"))
+    fault ("a message is empty, too long, or has no name: %.300s", text);
+  trace ("%s", text);
+  errno = err;
 }
 
-void
-nbdkit_debug (const char *format, ...)
-{
-}
+void nbdkit_debug (const char *format, ...)
+  __attribute__ ((alias ("nbdkit_error")));
 
 /* ---- running ---- */
 
