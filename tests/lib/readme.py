@@ -20,7 +20,6 @@ FOLDERS = {
     "unit": "Parts of the plugin alone, without a server and without root",
     "start": "A server starts, takes its parameters, and offers the right exports",
     "sim": "The plugin's code in a simulated world: threads, clock, kernel and disk",
-    "fuzz": "The target and seeds of `scripts/fuzz`, for some seconds",
     "serve": "Clients get the right data, sizes and holes",
     "serve/clients": "Programs that people use work with the server",
     "evict": "`cache=none` leaves nothing in the page cache, and keeps little there while "
@@ -44,7 +43,7 @@ What each test proves. `tests/lib/readme.py` makes this page from the first sent
 `tools/test-documents.sh` checks that the page is up to date.
 
 ```sh
-make -C build check           # without root, two minutes: unit tests, simulator, fuzzer, main job
+make -C build check           # without root, two minutes: unit tests, simulator, main job
 make -C build check-all       # all
 make -C build/tests check TESTS="unit/test-limits start/test-exports.sh"
 make -C build/tests check-scripts     # only the tests of scripts and test machinery
@@ -56,7 +55,6 @@ clients, and source `lib/lib.sh`. Beside them are
 
 - `sim/sim`: the simulator, for as many histories as wanted;
 - `errors/rig/run` and `errors/crash/run`: the fault rig and the crash points, as long as wanted;
-- `fuzz/`: the target and seeds of `scripts/fuzz`;
 - `lab/`: what runs in the machines of `scripts/lab`;
 - `ship/newcomer/run` and `ship/newest`: all commands of the documents in a bare Debian, and
   filters under the newest nbdkit.
