@@ -23,7 +23,7 @@
 #include "connection.h"
 #include "options.h"
 #include "eviction/kernel.h"
-#include "eviction/util.h"
+#include "util.h"
 
 /* All connections.  The lock guards the list. */
 static struct lock connections_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };

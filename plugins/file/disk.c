@@ -20,7 +20,7 @@
 #include "disk.h"
 #include "options.h"
 #include "eviction/kernel.h"
-#include "eviction/util.h"
+#include "util.h"
 
 /* All open disks: a tsearch(3) tree in the order of identity_order.  The lock
  * guards all of this and the disks' refs.  A disk's "opening" and the lock of

@@ -32,7 +32,7 @@
 #include "exports.h"
 #include "options.h"
 #include "eviction/kernel.h"
-#include "eviction/util.h"
+#include "util.h"
 
 /* ---- resolving a name ---- */
 

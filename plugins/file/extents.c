@@ -31,7 +31,7 @@
 
 #include "connection.h"
 #include "eviction/pagecache.h"
-#include "eviction/util.h"
+#include "util.h"
 
 /* A client's request for block status. */
 struct query {

@@ -18,7 +18,7 @@
 
 #include "connection.h"
 #include "direct.h"
-#include "eviction/util.h"
+#include "util.h"
 #include "options.h"
 
 /* What a direct read returns if a read through the page cache may succeed. */

@@ -32,7 +32,7 @@
 #include "options.h"
 #include "stats.h"
 #include "version.h"
-#include "eviction/util.h"
+#include "util.h"
 
 /* The beginning of a file shows that it may be replaced. */
 #define HEAD "{\"statistics\": \"nbdkit-file-plugin\""

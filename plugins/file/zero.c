@@ -28,7 +28,7 @@
 
 #include "connection.h"
 #include "eviction/kernel.h"
-#include "eviction/util.h"
+#include "util.h"
 
 /* to enable: -D file.zero=1 */
 NBDKIT_DLL_PUBLIC int file_debug_zero;

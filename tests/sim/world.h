@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "eviction/errors.h"
-#include "eviction/util.h"
+#include "util.h"
 
 #define PAGE UINT64_C (4096)
 #define HALF (PAGE / 2) /* the smallest unit that a write changes */

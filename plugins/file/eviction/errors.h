@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 #include "counters.h"
-#include "util.h"
+#include "../util.h"
 
 struct pagecache;
 

@@ -8,7 +8,7 @@
 #define FILE_EVICTOR_IMPL_H
 
 #include "engine.h"
-#include "util.h"
+#include "../util.h"
 
 struct evictor {
   struct evictor_config config; /* constant */

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "kernel.h"
-#include "util.h"
+#include "../util.h"
 
 /* Debian 12 has cachestat neither in the C library nor in the headers.  The
  * number is the same on all architectures except alpha and MIPS.

@@ -23,7 +23,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "util.h"
+#include "../util.h"
 
 /* The least bytes that the windows of a busy disk may hold: two of the smallest
  * windows.
