@@ -465,7 +465,9 @@ check_idle (const char *when)
 
   for (f = file; f < file + P.files; f++)
     if (f->disk && f->disk->evictor) {
-      promise_empty (f, when);
+      /* Readahead came after the second attempt, and the fourth is later. */
+      if (P.end != 0 || f->device.free_at + 150 * MS < now)
+        promise_empty (f, when);
       promise_idle (f->disk->evictor, when);
     }
 }

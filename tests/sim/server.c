@@ -64,7 +64,7 @@ struct service {
   uint64_t offset, length;
   uint64_t began, event; /* time, and event */
   uint64_t reported;     /* where the extents end */
-  bool must_fail;
+  bool must_fail, punches;
   uint32_t version[MOST_HALVES], promised[MOST_HALVES];
 };
 
@@ -81,6 +81,7 @@ service_begins (struct service *s, struct client *c, uint64_t offset,
   s->length = length;
   s->began = now;
   s->event = ++event;
+  s->punches = false;
   if (!performance)
     memset (s->version, 0, length / HALF * sizeof s->version[0]);
   if (length > 0)
@@ -499,11 +500,21 @@ sim_fallocate (int fd, int mode, off_t offset, off_t count)
       (P.punch_writes && P.fs >= FUSE_WRITEBACK))
     return -1;
   errno = file_punch (fd, offset, count, s->client->number, s->event, &version);
-  if (errno == 0)
+  if (errno == 0) {
     stored (s, offset, count, version);
+    s->punches = true;
+  }
   else
     promise_refused (version);
   return errno ? -1 : 0;
+}
+
+uint64_t
+zero_began (void)
+{
+  const struct service *s = serving[self ()];
+
+  return s && s->punches ? s->event : 0;
 }
 
 int
@@ -590,6 +601,17 @@ file_with (const struct identity *id)
   return &file[id->is_block ? id->dev : id->ino];
 }
 
+/* Where pages cannot be counted, or only by mincore(2), which does not see
+ * readahead, a closed disk is released although a slow device has requests in
+ * flight.
+ */
+static bool
+is_blind (const struct file *f)
+{
+  return f->disk->pages.counts != COUNTS_BY_CACHESTAT &&
+         (f->device.nr_in_flight > 0 || f->device.free_at > f->closed_at);
+}
+
 /* A closed disk is asked for this when it has been emptied.
  *
  * "Connections that come and go leave no page": unless emptying has taken too
@@ -606,7 +628,8 @@ sim_errors_untold (const struct errors *e)
   if (d->refs > 0)
     fault ("a disk is released that a client uses");
   if (f->disk == d) {
-    if (!performance && !P.mapper && !P.cached && now - f->closed_at < SECOND)
+    if (!performance && !P.mapper && !P.cached && now - f->closed_at < SECOND &&
+        !is_blind (f))
       promise_empty (f, "when its closed disk is released");
     promise_life_ends (f);
     wake_event (&disk_closed);

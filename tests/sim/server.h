@@ -33,6 +33,11 @@ int client_flush (struct client *c);
 void client_extents (struct client *c, uint64_t offset, uint64_t length);
 void client_prefetch (struct client *c, uint64_t offset, uint64_t length);
 
+/* Return the event when the zero began that the caller carries out, if it has
+ * changed the disk, or 0.
+ */
+uint64_t zero_began (void);
+
 /* Wait until all disks are closed and freed.  Or unload the plugin, which does
  * that, too, if no client can come any more.
  */
