@@ -195,6 +195,7 @@ set_up (struct disk *d, const struct exported *e)
   if (d->fd == -1)
     return false;
   d->writable = e->writable;
+  d->direct_works = false; /* the disk may be kept from an earlier life */
   errors_init (&d->errors, &errors);
   disk_probe (d, e->fd);
   if (add_evictor (d, e, errors.counters) == -1) {
