@@ -115,6 +115,13 @@ bool connection_is_written (const struct connection *c, uint64_t offset,
  */
 bool connection_look (const struct connection *c);
 
+/* Return whether [offset, offset+length) is certainly a hole: nothing of it is
+ * stored, also after the pages there were written back.  If in doubt, return
+ * false.  length > 0.
+ */
+bool connection_is_hole (struct connection *c, uint64_t offset,
+                         uint64_t length);
+
 /* ---- callbacks of nbdkit ---- */
 
 /* In connection.c, reading.c, zero.c and extents.c.  "handle" is a connection.

@@ -130,6 +130,26 @@ is_stored (const struct disk *d, uint64_t offset, uint64_t length)
          pagecache_is_clean (&d->pages, d->fd, offset, length);
 }
 
+/* Data stays in the page cache until it is stored, so the page cache is queried
+ * first.  mincore reports a folio as missing while only parts of it have been
+ * written.  Where that leaves a doubt, what looks like a hole is written back.
+ */
+bool
+connection_is_hole (struct connection *c, uint64_t offset, uint64_t count)
+{
+  const struct disk *d = c->disk;
+  const int64_t end = offset + count;
+  const uint64_t unit = d->pages.unit, start = offset / unit * unit;
+  const uint64_t length = (end + unit - 1) / unit * unit - start;
+
+  return d->can_seek_hole && knows_holes (c) &&
+         seek (c, offset, SEEK_DATA) >= end &&
+         ((d->pages.counts == COUNTS_BY_CACHESTAT &&
+           pagecache_count (&d->pages, d->fd, start, length) == 0) ||
+          connection_is_written (c, start, length)) &&
+         seek (c, offset, SEEK_DATA) >= end;
+}
+
 /* ---- a request ---- */
 
 /* SEEK_DATA.  If what follows looks like a hole, but is_stored is false,

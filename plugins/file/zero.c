@@ -245,8 +245,7 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
 {
   int err = 0;
 
-  if (count > 0)
-    log_method (c, "writing", offset, count, 0);
+  log_method (c, "writing", offset, count, 0);
   while (count > 0 && err == 0) {
     const uint32_t n = MIN (count, sizeof zeroes);
 
@@ -257,8 +256,19 @@ write_zeroes (struct connection *c, uint64_t offset, uint64_t count)
   return err;
 }
 
-/* Whole pages are changed by a method.  The rest is written, also in a hole,
- * unless this is a trim, which is a hint and leaves its edges alone.
+/* Zero a part of a page.  A hole needs nothing, unless it must get blocks. */
+static int
+zero_part (struct connection *c, const struct request *rq, uint64_t offset,
+           uint64_t count)
+{
+  if (count == 0 ||
+      (rq->purpose != ZERO && connection_is_hole (c, offset, count)))
+    return 0;
+  return write_zeroes (c, offset, count);
+}
+
+/* Whole pages are changed by a method.  The rest is written, unless this is a
+ * trim, which is a hint and leaves its edges alone.
  */
 static int
 carry_out (struct connection *c, const struct request *rq)
@@ -278,9 +288,9 @@ carry_out (struct connection *c, const struct request *rq)
   if (from >= to)
     from = to = end;
   if (err == 0)
-    err = write_zeroes (c, rq->offset, from - rq->offset);
+    err = zero_part (c, rq, rq->offset, from - rq->offset);
   if (err == 0)
-    err = write_zeroes (c, to, end - to);
+    err = zero_part (c, rq, to, end - to);
   return err;
 }
 

@@ -120,7 +120,9 @@ acknowledged (const struct service *s, bool whole, bool durable)
     if (s->version[i])
       promise_written (s->client->file, s->offset + i * HALF, HALF,
                        s->version[i], durable);
-    else if (whole)
+    else if (whole &&
+             s->promised[i] >
+               s->client->file->page[(s->offset / HALF + i) / 2].zeroed)
       fault ("a request has left out bytes of its range");
 }
 
@@ -130,6 +132,8 @@ change_begins (struct service *s, struct client *c, uint64_t offset,
 {
   service_begins (s, c, offset, length);
   s->must_fail = promise_must_fail (c->file);
+  if (!performance)
+    promise_read_begins (c->file, offset, length, s->promised);
 }
 
 static int
