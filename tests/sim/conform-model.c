@@ -55,6 +55,11 @@ promise_dropped (struct file *f, uint32_t p)
 }
 
 void
+promise_read_ahead (struct file *f, uint32_t p)
+{
+}
+
+void
 promise_resident (const struct file *f)
 {
 }

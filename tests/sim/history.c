@@ -78,6 +78,7 @@ make_parameters (struct parameters *p, uint64_t seed)
   p->no_thread_one_in = one_in (20) ? 10 : 0;
   p->no_file_one_in = one_in (10) ? 10 : 0;
   p->lack_stays = one_in (4);
+  p->no_fiemap = one_in (4);
   p->inherited = one_in (10);
   p->back_one_in = one_in (4) ? ONE_OF (2, 6, 20) : 0;
 
@@ -93,7 +94,7 @@ make_parameters (struct parameters *p, uint64_t seed)
   p->no_counts = one_in (10) ? 1 + random_below (2) : 0;
   p->no_ranges = one_in (20);
 
-  p->windows = p->few_cells ? 2 : ONE_OF (2, 3, 4, 8, 16);
+  p->windows = p->few_cells ? 2 : ONE_OF (1, 2, 3, 4, 8, 16);
   p->window_size = ONE_OF (64, 64, 128, 256, 2048) << 10;
   p->limit = ONE_OF (0, 65536, 1024, 256) << 10;
   p->preserve = one_in (5) ? 1 + one_in (4) : 0;
@@ -465,8 +466,11 @@ check_idle (const char *when)
 
   for (f = file; f < file + P.files; f++)
     if (f->disk && f->disk->evictor) {
-      /* Readahead came after the second attempt, and the fourth is later. */
-      if (P.end != 0 || f->device.free_at + 150 * MS < now)
+      /* Readahead that ends within 150 ms comes after the third attempt, and
+       * the fourth is later.
+       */
+      if (P.end != 0 || (f->ahead_at + 150 * MS < now &&
+                         bits_next (&f->coming, 0, P.pages) == P.pages))
         promise_empty (f, when);
       promise_idle (f->disk->evictor, when);
     }
@@ -666,6 +670,8 @@ history_run (const struct history *h)
   int c;
 
   P = h->p;
+  if (P.windows != 2) /* see engine.h */
+    P.few_cells = 0;
   longest = 0;
   for (i = 0; i < h->nr; i++)
     if (longest < h->op[i].length * HALF + PAGE)

@@ -222,7 +222,7 @@ files_reset (void)
     memset (&f->device, 0, sizeof f->device);
     f->disk = NULL;
     f->life = 0;
-    f->requested = f->held_until = f->closed_at = 0;
+    f->requested = f->held_until = f->closed_at = f->ahead_at = 0;
     memset (f->read_at, 0, sizeof f->read_at);
     f->untold = f->lost_data = f->unclear = false;
   }
@@ -410,10 +410,13 @@ readahead_ends (struct file *f, uint32_t first, uint32_t nr)
   uint32_t p;
 
   for (p = first; p < first + nr; p++) {
-    if (bit (&f->coming, p))
+    if (bit (&f->coming, p)) {
       memcpy (f->page[p].memory, f->page[p].disk, sizeof f->page[p].disk);
+      promise_read_ahead (f, p);
+    }
     bit_set (&f->coming, p, false);
   }
+  f->ahead_at = now;
   wake_event (&readahead_event);
 }
 

@@ -196,7 +196,8 @@ check_half (const struct promised_flush *fl, const struct covered *c,
   const unsigned life = writes[version].life;
 
   if (page->durable[h] >= version ||
-      (life < f->life && (P.cached || life <= known[f->nr].told)))
+      (life < f->life &&
+       ((P.cached && page->nr_losses > 0) || life <= known[f->nr].told)))
     return;
   fault ("a flush of connection %u succeeds, and version %u of page %u, which "
          "connection %u wrote, is not on the disk",
@@ -276,7 +277,8 @@ promise_dropped (struct file *f, uint32_t p)
     if (page->memory[h] > 0 && writes[page->memory[h]].connection == 0)
       return;
   /* A zero may be the later one of two requests at the same time. */
-  if (zero_began () && promise_is_later (page, zero_began ()))
+  if (bit (&f->failed, p) && zero_began () &&
+      promise_is_later (page, zero_began ()))
     bit_set (&f->taken, p, true);
   for (h = 0; h < 2 && f->disk && f->disk->refs > 0 && bit (&f->failed, p);
        h++) {
@@ -365,6 +367,22 @@ promise_locked (const struct lock *l)
     engine_check (&f->disk->evictor->engine);
 }
 
+/* Whether requests that read with preserve hold cells, for which a writer waits
+ * as long as the disk takes.
+ */
+static bool
+reads_hold_cells (const struct evictor *ev)
+{
+  const struct cell *c;
+  uint32_t nr;
+
+  for (nr = 0; P.preserve && nr <= P.pages / CELL_PAGES; nr++)
+    if ((c = cell_find (&ev->engine.map, nr)) &&
+        c->refs > (unsigned) (c->listed + (c->window != 0)))
+      return true;
+  return false;
+}
+
 /* No wake-up is lost: when the thread has slept for a whole tick, no writer has
  * waited all that time for something that the thread, or nobody, could give.
  */
@@ -382,8 +400,7 @@ promise_ticked (const struct lock *l, uint64_t since)
   w = STAILQ_FIRST (&ev->engine.throttle.waiting);
   if (w && waits_since (&w->granted, since))
     fault ("a writer waits for credit, and the thread has slept");
-  /* A writer waits for a reader of its cell, which waits for the disk. */
-  if (waits_since (&ev->changed, since) && !(P.preserve && ev->reading))
+  if (waits_since (&ev->changed, since) && !reads_hold_cells (ev))
     fault ("a writer waits for a drop or a window, and the thread has slept");
 }
 
@@ -466,6 +483,22 @@ may_stay (const struct file *f, const struct disk *d, uint32_t p)
                 (P.preserve && c->refs > c->listed))) ||
          bit (&f->others, p) || (P.writer && bit (&f->writeback, p)) ||
          (P.preserve && bit (&f->spared, p)) || bit (&f->old, p);
+}
+
+/* mincore(2) does not see readahead in flight, so that the emptying ends, and
+ * forgets what was touched, before the pages come.
+ */
+void
+promise_read_ahead (struct file *f, uint32_t p)
+{
+  const struct disk *d = f->disk;
+  const struct span *touched = d && d->evictor
+                                 ? &d->evictor->engine.counts.touched
+                                 : NULL;
+
+  if (touched && d->pages.counts != COUNTS_BY_CACHESTAT &&
+      (p * PAGE < touched->low || p * PAGE >= touched->high))
+    bit_set (&f->old, p, true);
 }
 
 void

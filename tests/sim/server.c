@@ -64,7 +64,7 @@ struct service {
   uint64_t offset, length;
   uint64_t began, event; /* time, and event */
   uint64_t reported;     /* where the extents end */
-  bool must_fail, punches;
+  bool must_fail, punches, call_failed;
   uint32_t version[MOST_HALVES], promised[MOST_HALVES];
 };
 
@@ -81,7 +81,7 @@ service_begins (struct service *s, struct client *c, uint64_t offset,
   s->length = length;
   s->began = now;
   s->event = ++event;
-  s->punches = false;
+  s->punches = s->call_failed = false;
   if (!performance)
     memset (s->version, 0, length / HALF * sizeof s->version[0]);
   if (length > 0)
@@ -160,13 +160,15 @@ change_ends (struct service *s, const char *what, uint32_t flags, int result)
 bool
 client_open (struct client *c, struct file *f, bool readonly)
 {
+  /* Where it cannot be preserved what was in memory. */
+  const bool may_refuse = P.preserve && (P.no_counts == 2 || P.inherited);
   struct service s;
 
   *c = (struct client){ ++nr_clients, f, readonly, NULL };
   service_begins (&s, c, 0, 0);
   c->handle = connection_open (readonly);
   service_ends (&s);
-  if (c->handle == NULL && !P.preserve && !P.no_memory_one_in &&
+  if (c->handle == NULL && !may_refuse && !P.no_memory_one_in &&
       !P.no_thread_one_in && !P.no_file_one_in)
     fault ("a client is refused for no reason");
   if (c->handle == NULL)
@@ -270,7 +272,7 @@ client_read (struct client *c, uint64_t offset, uint64_t length)
          offset / 4096.0, length / 4096.0, err);
   if (err == 0)
     promise_read_ends (c->file, offset, length, s.promised, s.version);
-  else if (err == EINTR || (!P.call_error_one_in && !P.writer))
+  else if (err == EINTR || (!s.call_failed && !P.writer))
     /* whose failed writes a direct read may report */
     fault ("a read fails: %s", strerror (err));
   return err;
@@ -371,7 +373,7 @@ exports_reopen (int fd, int flags, const char *name)
 int
 reopen (int fd, int flags)
 {
-  errno = ENOENT;
+  errno = P.inherited ? ENOENT : EMFILE;
   return P.inherited || is_lacking (DESCRIPTOR, P.no_file_one_in)
            ? -1
            : file_open (file_of (fd), flags & O_DIRECT);
@@ -406,12 +408,22 @@ nbdkit_add_extent (struct nbdkit_extents *extents, uint64_t offset,
 static bool
 call_fails (void)
 {
-  static const int errors[] = { EINTR, EIO, EOPNOTSUPP, EPERM, ENOSPC };
+  static const int errors[] = { EINTR,  EIO,    EOPNOTSUPP, EPERM,
+                                ENOSPC, EINVAL, ENOSYS,     EDQUOT };
 
   if (!is_faulty () || !one_in (P.call_error_one_in))
     return false;
+  serving[self ()]->call_failed = true;
   errno = errors[random_below (sizeof errors / sizeof errors[0])];
   return true;
+}
+
+/* "No read of another file's data." */
+static void
+check_file (int fd)
+{
+  if (file_of (fd) != serving[self ()]->client->file)
+    fault ("a request uses another file");
 }
 
 /* A call has stored a version. */
@@ -434,6 +446,7 @@ sim_pwrite (int fd, const void *buf, size_t count, off_t offset)
   const int64_t r = file_pwrite (fd, offset, count, s->client->number,
                                  &version);
 
+  check_file (fd);
   stored (s, offset, r > 0 ? r : 0, version);
   if (r == -1 && errno != EINTR)
     refused (s);
@@ -449,6 +462,7 @@ sim_pread (int fd, void *buf, size_t count, off_t offset)
   uint64_t at, end = start + count < size ? start + count : size;
   int err = 0;
 
+  check_file (fd);
   if (call_fails ())
     return -1;
   if (is_faulty () && one_in (P.call_error_one_in))
@@ -469,6 +483,7 @@ sim_pread (int fd, void *buf, size_t count, off_t offset)
 off_t
 sim_lseek (int fd, off_t offset, int whence)
 {
+  check_file (fd);
   return call_fails () ? -1 : file_seek (fd, offset, whence == SEEK_DATA);
 }
 
@@ -477,7 +492,7 @@ int
 sim_ioctl (int fd, unsigned long request, ...)
 {
   errno = ENOTTY;
-  return P.fs == OVERLAYFS && request == FS_IOC_FIEMAP ? 0 : -1;
+  return P.fs == OVERLAYFS && !P.no_fiemap && request == FS_IOC_FIEMAP ? 0 : -1;
 }
 
 bool
@@ -495,6 +510,7 @@ sim_fallocate (int fd, int mode, off_t offset, off_t count)
   struct service *s = serving[self ()];
   uint32_t version;
 
+  check_file (fd);
   if (call_fails ())
     return -1;
   if (mode == 0)
@@ -613,7 +629,10 @@ static bool
 is_blind (const struct file *f)
 {
   return f->disk->pages.counts != COUNTS_BY_CACHESTAT &&
-         (f->device.nr_in_flight > 0 || f->device.free_at > f->closed_at);
+         (bits_next (&f->coming, 0, P.pages) < P.pages ||
+          f->ahead_at > f->closed_at ||
+          (P.no_counts == 2 &&
+           bits_next (&f->writeback, 0, P.pages) < P.pages));
 }
 
 /* A closed disk is asked for this when it has been emptied.

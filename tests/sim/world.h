@@ -54,6 +54,7 @@
   X (small_blocks)       /* 1: of half a page */                               \
   X (punch_writes)       /* see file_punch */                                  \
   X (direct_by_sector)   /* see file_pread_direct */                           \
+  X (no_fiemap)          /* 1: of overlayfs */                                 \
   X (compressed)         /* 1: see file_pread_direct */                        \
   X (forgets_failed)     /* see writeback_ends */                              \
   X (split_fails_one_in) /* a folio that somebody uses */                      \
@@ -330,6 +331,7 @@ struct file {
   uint64_t read_at[MOST_READERS];
   uint64_t held_until; /* time: another process has mapped what is resident */
   uint64_t closed_at;  /* time: the last client has left */
+  uint64_t ahead_at;   /* time: readahead has ended */
   bool untold;    /* an error of a closed disk, for which no request failed */
   bool lost_data; /* an error was injected that may lose data; or there was */
   bool unclear;   /* one of a start that may be one of a writeback */
@@ -445,6 +447,9 @@ void promise_refused (uint32_t version);
  */
 void promise_in_memory (uint32_t version);
 bool promise_is_later (const struct page *page, uint64_t than);
+
+/* Readahead has brought in a page. */
+void promise_read_ahead (struct file *f, uint32_t p);
 
 /* The server opens the disk of a file: file.life begins.  It closes the disk:
  * the next life does not drop what this one has left, and with preserve takes
