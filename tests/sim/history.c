@@ -540,7 +540,7 @@ hold_pages (void)
   map_all (c->file, true);
   sleep_for (7 * SECOND + random_below (SECOND));
   if (flush)
-    flush_all ();
+    client_flush (c);
   else
     client_read (c, 0, PAGE);
   sleep_for (flush ? 60 * MS : 1300 * MS);
