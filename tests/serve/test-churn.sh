@@ -24,7 +24,7 @@ new_files ()
 # churn ARGUMENT... -- EXPORT...
 churn ()
 {
-  local arguments=() uris=() name fds tasks before after
+  local arguments=() uris=() name fds tasks before after i
 
   while [ "$1" != -- ]; do arguments+=("$1"); shift; done
   shift
@@ -39,10 +39,14 @@ churn ()
   limited "$srcdir/lib/open-close.py" 200 "${uris[@]}"
   # Sanitizers keep more.
   if ! grep -qE 'lib[at]san' "/proc/$server/maps"; then
-    before=$(memory VmRSS)
-    limited "$srcdir/lib/open-close.py" 1000 "${uris[@]}"
-    after=$(memory VmRSS)
-    [ "$after" -le $((before + 1024)) ] ||
+    # A leak grows each time; an arena of malloc, or a stack, does not.
+    for ((i = 1; i <= 3; i++)); do
+      before=$(memory VmRSS)
+      limited "$srcdir/lib/open-close.py" 1000 "${uris[@]}"
+      after=$(memory VmRSS)
+      [ "$after" -gt $((before + 1024)) ] || break
+    done
+    [ "$i" -le 3 ] ||
       fail "${arguments[*]}: $after kB of memory, were $before"
   fi
   new_files

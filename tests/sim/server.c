@@ -426,6 +426,17 @@ check_file (int fd)
     fault ("a request uses another file");
 }
 
+/* "No byte beside it changes." */
+static void
+check_range (int fd, uint64_t offset, uint64_t length)
+{
+  const struct service *s = serving[self ()];
+
+  check_file (fd);
+  if (offset < s->offset || offset + length > s->offset + s->length)
+    fault ("a request changes bytes outside of its range");
+}
+
 /* A call has stored a version. */
 static void
 stored (struct service *s, uint64_t offset, uint64_t length, uint32_t version)
@@ -443,10 +454,10 @@ sim_pwrite (int fd, const void *buf, size_t count, off_t offset)
 {
   struct service *s = serving[self ()];
   uint32_t version;
-  const int64_t r = file_pwrite (fd, offset, count, s->client->number,
-                                 &version);
+  int64_t r;
 
-  check_file (fd);
+  check_range (fd, offset, count);
+  r = file_pwrite (fd, offset, count, s->client->number, &version);
   stored (s, offset, r > 0 ? r : 0, version);
   if (r == -1 && errno != EINTR)
     refused (s);
@@ -510,7 +521,7 @@ sim_fallocate (int fd, int mode, off_t offset, off_t count)
   struct service *s = serving[self ()];
   uint32_t version;
 
-  check_file (fd);
+  check_range (fd, offset, count);
   if (call_fails ())
     return -1;
   if (mode == 0)
