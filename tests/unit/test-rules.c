@@ -255,6 +255,42 @@ a_reader_drops_what_it_has_read (void **state)
   read_ends (&drop);
 }
 
+/* Another drop takes it out of the list in the meantime. */
+static void
+a_cell_stays_until_its_last_drop_ends (void **state)
+{
+  struct task part, whole;
+
+  request_read (&e, 0, 516 * KiB);
+  read_drops (&part, 0, 516 * KiB);
+  request_read (&e, 516 * KiB, 1532 * KiB);
+  read_drops (&whole, 0, 4 * MiB);
+  read_ends (&whole);
+  assert_int_equal (e.map.nr_cells, 1);
+  read_ends (&part);
+  assert_int_equal (e.map.nr_cells, 0);
+}
+
+/* Pages between written ones, of which a task takes some. */
+static void
+a_sweep_continues_in_a_cell (void **state)
+{
+  struct task sweep = { .nr = 0 };
+  struct result r = { .began = e.seen.now, .ended = e.seen.now };
+  unsigned i;
+
+  for (i = 0; i < 40; i++)
+    writes (i * 8 * KiB, 4096);
+  drops_sweep_begins (&e);
+  assert_int_equal (drops_sweep (&e, &sweep), TASK);
+  assert_int_equal (sweep.nr, MAX_RUNS);
+  sweep.done (&e, &sweep, &r);
+  sweep.nr = 0;
+  assert_int_equal (drops_sweep (&e, &sweep), TASK);
+  assert_int_equal (sweep.runs[0].offset, MAX_RUNS * 8 * KiB + 4096);
+  sweep.done (&e, &sweep, &r);
+}
+
 /* Pages of readers are not swept, and a sweep does not hold up the windows. */
 static void
 too_many_pages_are_swept (void **state)
@@ -632,6 +668,8 @@ main (int argc, char *argv[])
     TEST (a_page_that_is_written_again_stays),
     TEST (one_sync_serves_all_windows),
     TEST (a_reader_drops_what_it_has_read),
+    TEST (a_cell_stays_until_its_last_drop_ends),
+    TEST (a_sweep_continues_in_a_cell),
     TEST (too_many_pages_are_swept),
     TEST (sweeps_in_vain_come_later_and_later),
     TEST (what_cannot_be_counted_is_swept),
