@@ -64,8 +64,7 @@ struct disk {
                   * these descriptions are of another file otherwise */
 
   uint32_t preferred_io; /* bytes, a power of two; 0 = not known */
-  bool can_seek_hole; /* lseek with SEEK_DATA finds all data; on FUSE, all that
-                       * is not in the page cache */
+  bool can_seek_hole;    /* lseek with SEEK_DATA finds all data */
 
   /* Methods of zero.c that the kernel does not support for this disk, a bit for
    * each.  The first request that gets EOPNOTSUPP, ENOTTY or ENOSYS sets the

@@ -79,8 +79,8 @@ seek (const struct connection *c, uint64_t offset, int whence)
 
 /* Return false if written data may look like a hole.
  *
- * btrfs and FUSE keep pages whose writeback failed, but SEEK_DATA does not find
- * them (Linux 6.18).
+ * btrfs keeps pages whose writeback failed, but SEEK_DATA does not find them
+ * (Linux 6.18).
  *
  * Overlayfs passes SEEK_DATA to the file in its upper layer, which may be on
  * btrfs.  If it is on FUSE with the writeback cache (virtiofs too), its server
@@ -96,38 +96,28 @@ knows_holes (const struct connection *c)
   const bool is_overlay = d->id.magic == OVERLAYFS_SUPER_MAGIC;
   struct fiemap m = { .fm_length = 1 };
 
-  if ((is_overlay || d->id.magic == BTRFS_SUPER_MAGIC ||
-       d->id.magic == FUSE_SUPER_MAGIC) &&
+  if ((is_overlay || d->id.magic == BTRFS_SUPER_MAGIC) &&
       errors_now (&d->errors))
     return false;
   return !is_overlay || ioctl (c->file.fd, FS_IOC_FIEMAP, &m) == 0;
 }
 
-static bool
-looks_at_pages (const struct disk *d)
-{
-  return d->id.magic == FUSE_SUPER_MAGIC ||
-         d->id.magic == OVERLAYFS_SUPER_MAGIC;
-}
-
-/* Where looks_at_pages: return true if the file system knows all that was
- * written to the range.  On FUSE, SEEK_DATA returns the answer of the server,
- * which does not have the dirty pages of this machine, of any process.  No page
- * may be dirty or under writeback then.  Once this server has changed the disk,
- * no page may be resident: a writeback that failed may not have been reported
- * yet, and leaves a clean page.  So it is on overlayfs, which may be over
- * btrfs, see knows_holes and has_new_error.
+/* Return true if a page of the range may be the only copy of its data, on
+ * overlayfs, which may be over btrfs: once this server has changed the disk, a
+ * writeback that failed may not have been reported yet, and leaves a clean
+ * page.
+ *
+ * To be asked before the file system.  A page that was dirty when the request
+ * began is still in memory then, or it is stored, and SEEK_DATA finds it.
  */
 static bool
-is_stored (const struct disk *d, uint64_t offset, uint64_t length)
+may_hide_data (const struct disk *d, uint64_t offset, uint64_t length)
 {
   const uint64_t before = offset % d->pages.unit;
 
-  if (errors_changed (&d->errors))
-    return pagecache_count (&d->pages, d->fd, offset - before,
-                            length + before) == 0;
-  return d->id.magic == OVERLAYFS_SUPER_MAGIC ||
-         pagecache_is_clean (&d->pages, d->fd, offset, length);
+  return d->id.magic == OVERLAYFS_SUPER_MAGIC && errors_changed (&d->errors) &&
+         pagecache_count (&d->pages, d->fd, offset - before, length + before) !=
+           0;
 }
 
 /* Data stays in the page cache until it is stored, so the page cache is queried
@@ -151,38 +141,6 @@ connection_is_hole (struct connection *c, uint64_t offset, uint64_t count)
 }
 
 /* ---- a request ---- */
-
-/* SEEK_DATA.  If what follows looks like a hole, but is_stored is false,
- * returns "offset" and sets *until to where that part ends.
- *
- * The page cache is queried before the file system.  A page that was dirty when
- * the request began is still dirty at the first query, and makes the range
- * data, or its writeback has ended: then the server has it, and the SEEK_DATA
- * that follows finds it.  The other order misses a page whose writeback ends in
- * between.  A page that becomes dirty after the first query belongs to a write
- * that had not completed when the request began.
- *
- * Only what looks like a hole is looked at: its pages may be many, and the
- * query may have many holes.
- */
-static int64_t
-find_data (const struct query *q, int64_t offset, int64_t *until)
-{
-  int64_t end = seek (q->c, offset, SEEK_DATA), data;
-  bool stored;
-
-  if (end <= offset) /* also -1 */
-    return end;
-  end = MIN (end, (int64_t) q->limit);
-  if (!looks_at_pages (q->c->disk))
-    return end;
-  stored = is_stored (q->c->disk, offset, end - offset);
-  data = MIN (seek (q->c, offset, SEEK_DATA), end);
-  if (stored || data <= offset)
-    return data;
-  *until = data;
-  return offset;
-}
 
 /* Return true if what btrfs takes for a hole may be a page whose writeback has
  * failed since knows_holes looked: nobody may have recorded the error yet.
@@ -209,8 +167,8 @@ look (const struct query *q, int64_t offset, bool is_data, uint64_t *end)
 
   errno = 0;
   if (!is_data)
-    data = find_data (q, offset, &hole);
-  if (data == offset && hole == -1)
+    data = seek (c, offset, SEEK_DATA);
+  if (data == offset)
     hole = seek (c, offset, SEEK_HOLE);
   if (hole > offset) {
     *end = hole;
@@ -262,7 +220,7 @@ add_extents (struct connection *c, uint32_t count, uint64_t offset, bool one,
   };
   bool hole = false;
 
-  if (!knows_holes (c))
+  if (!knows_holes (c) || may_hide_data (c->disk, offset, count))
     return nbdkit_add_extent (extents, offset, count, 0) == -1 ? errno : 0;
   while (offset < q.limit) {
     uint64_t end;

@@ -199,8 +199,8 @@ shows_writeback (const struct disk *d)
 }
 
 /* FUSE (virtiofs, too) passes SEEK_DATA to its server, which does not have the
- * dirty pages of this machine: extents.c looks for them.  exFAT reports a hole
- * where a program has just stored to mapped memory (Linux 7.2).
+ * dirty pages of this machine, of any process.  exFAT reports a hole where a
+ * program has just stored to mapped memory (Linux 7.2).
  *
  * Looks at the end of the file: on tmpfs a SEEK_HOLE walks all data from where
  * it starts.
@@ -211,7 +211,7 @@ knows_seek_hole (struct disk *d, int fd)
   const int64_t size = kernel_size (fd);
 
   if (size == -1 || d->id.is_block || d->id.magic == EXFAT_SUPER_MAGIC ||
-      !d->pages.shows_writeback)
+      d->id.magic == FUSE_SUPER_MAGIC)
     return false;
   /* Only -1 is an error: with a file of 2^63-1 bytes, btrfs rounds the end of
    * the last extent up to 2^63, which is negative as an off_t (Linux 6.18).

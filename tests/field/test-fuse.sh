@@ -272,19 +272,6 @@ case_read_only ()
   done
 }
 
-# A FUSE server whose SEEK_DATA and SEEK_HOLE return the offset that they got.
-case_seek ()
-{
-  plain lseek=same
-  cp "$tmp/src" "$tmp/backing"
-  truncate -s 64M "$tmp/backing"
-  serve_it
-  limited nbdcopy "$uri" "$tmp/out" || fail 'lseek: a copy failed'
-  same "$tmp/backing" "$tmp/out"
-  empty_soon "$tmp/disk" 'lseek: after a copy'
-  end
-}
-
 writeback_stored ()
 {
   cmp -s -n 8M "$tmp/model" "$tmp/backing"
@@ -348,5 +335,5 @@ closed ()
 
 random_file "$tmp/src" 32M
 [ $# -gt 0 ] || set -- no_fsync one_fsync fsync_refused fsync_of_readers \
-  no_readers interrupted always_interrupted read_only seek writeback_cache
+  no_readers interrupted always_interrupted read_only writeback_cache
 for name; do "case_$name"; done

@@ -25,7 +25,6 @@ a name, as EIO.  The options:
                       kernel interrupts it and no sooner
     gate=PATH         answer no fsync and no write while there is no such file
     bad=OFFSET        refuse each read of this byte with EIO
-    lseek=same        answer SEEK_DATA and SEEK_HOLE with the same offset
     refuse=PATH       refuse each write with the errno "refused", while there is
                       such a file, and add its size to the file
 
@@ -161,8 +160,7 @@ def answer(operation, unique, body):
                 raise OSError(errno.EIO, "as wanted")
             return os.pread(backing, size, offset)
         if operation == LSEEK:
-            return struct.pack("<Q", offset if "lseek" in options else
-                               os.lseek(backing, offset, size))
+            return struct.pack("<Q", os.lseek(backing, offset, size))
         return struct.pack("<II", os.pwrite(backing, body[WRITE_IN:], offset), 0)
     if operation == STATFS:
         return struct.pack("<5Q10I", 1 << 20, 1 << 19, 1 << 19, 10, 5, 4096,

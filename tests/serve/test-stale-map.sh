@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Block status never reports a hole where any process completed a write.  The
 # write comes through the same connection, another connection, another server,
-# or from a program on the same machine; on six file systems, and on FUSE with
-# and without the kernel's writeback cache.  That includes a long write into
-# preallocated blocks, when a client asks while it is in progress.
+# or from a program on the same machine; on six file systems.  That includes a
+# long write into preallocated blocks, when a client asks while it is in progress.
 #
 # ROUNDS=3200 SEED=7 in the environment make it longer (100,000 questions on
 # each file system) and different.
@@ -58,11 +57,3 @@ umount "$tmp/tmpfs"
 # On overlayfs the kernel counts no page in memory, and says that what is about
 # to be stored in blocks that were allocated is not.
 on_each 3G on tmpdir xfs btrfs overlay-ext4 overlay-xfs
-# One file, so it takes as many rounds as the others have files.
-for with in '' writeback=yes; do
-  fuse_file ${with:+"$with"}
-  truncate -s 64M "$tmp/disk"
-  ask_in "$tmp" $((${ROUNDS:-40} * 8)) disk
-  umount "$tmp/disk"
-  eventually 5 gone "$fuse_server" || fail 'the FUSE server does not end'
-done

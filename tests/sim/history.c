@@ -138,7 +138,7 @@ make_op (const struct parameters *p, const struct habits *h, unsigned worker)
   if (r < 60)
     o.kind = random_below (100) < h->fua ? OP_write_fua : OP_write;
   else if (r < 71 && !h->only_write)
-    o.kind = one_in (p->fs == FUSE_WRITEBACK ? 2 : 4) ? OP_extents : OP_read;
+    o.kind = one_in (4) ? OP_extents : OP_read;
   else if (r < 85)
     o.kind = OP_flush;
   else if (r < 90) {
