@@ -17,7 +17,6 @@
 #include <sys/param.h>
 #include <unistd.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "connection.h"

@@ -24,7 +24,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "disk.h"

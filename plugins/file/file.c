@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "connection.h"

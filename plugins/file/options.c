@@ -20,7 +20,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "exports.h"

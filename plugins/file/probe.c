@@ -22,7 +22,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "disk.h"

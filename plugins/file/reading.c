@@ -13,7 +13,6 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "connection.h"

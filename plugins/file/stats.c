@@ -25,7 +25,6 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "escape.h"

@@ -23,7 +23,6 @@
 #include <sys/ioctl.h>
 #include <sys/param.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "connection.h"

@@ -16,7 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "history.h"

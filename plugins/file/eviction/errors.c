@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "errors.h"

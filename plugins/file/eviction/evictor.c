@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <sys/param.h>
 
-#define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "evictor_impl.h"
