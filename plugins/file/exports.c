@@ -61,9 +61,6 @@ type_of (int fd)
   return fstat (fd, &st) == 0 ? st.st_mode & S_IFMT : 0;
 }
 
-/* How long a name is looked up while renames disturb that. */
-#define MOST_LOOKUP_NS 500000000
-
 /* openat2(2) checks the links in the kernel, in one step with the look-up, so
  * nobody can exchange a file or link after the check.  Not every C library has
  * a function for it, and those that do declare it differently.
@@ -73,20 +70,18 @@ call_openat2 (int dirfd, const char *name, int resolve)
 {
   const struct open_how how = { .flags = O_PATH | O_CLOEXEC,
                                 .resolve = resolve };
-  const uint64_t began = nanoseconds_now ();
   unsigned tries = 0;
   int fd;
 
   /* EAGAIN: a rename or mount, of any file, during the call kept the kernel
-   * from checking that the name is beneath the directory.  A user who renames
-   * in a loop, and has made a link with many "..", could make this last.
+   * from checking that the name is beneath the directory.
    */
-  do {
+  do
     fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
-    if (fd == -1 && errno == EAGAIN &&
-        nanoseconds_now () - began > MOST_LOOKUP_NS)
-      errno = EBUSY;
-  } while (fd == -1 && (was_interrupted (&tries) || errno == EAGAIN));
+  while (fd == -1 && (errno == EINTR || errno == EAGAIN) &&
+         ++tries < MOST_INTERRUPTS);
+  if (fd == -1 && errno == EAGAIN)
+    errno = EBUSY;
   return fd;
 }
 
@@ -321,7 +316,6 @@ static int
 name_export (const char *export_name, struct exported *e)
 {
   char start[256 + 1]; /* as much of a name as a message can have */
-  char *folder;
 
   if (export_name == NULL) {
     e->path = strdup (options.name);
@@ -336,10 +330,6 @@ name_export (const char *export_name, struct exported *e)
   if (e->path == NULL || e->name == NULL) {
     nbdkit_error ("no memory to open the export: %m");
     return -1;
-  }
-  if (export_name && (folder = escape_name (options.name))) {
-    nbdkit_debug ("export '%s': in %s", e->name, folder);
-    free (folder);
   }
   return 0;
 }

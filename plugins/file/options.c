@@ -1,8 +1,9 @@
 /* Options: the command line parameters, their checks and help text.
  *
  * Each parameter is one row of a table: its name, the function that takes
- * its value, and whether it may be repeated.  The stock plugin's parameters
- * accept whatever it accepts; our own are strict.
+ * its value, and what that may be.  The stock plugin's parameters accept
+ * whatever it accepts; our own are strict.  All but the source may be repeated,
+ * and the last value counts.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -10,7 +11,6 @@
 
 #include <config.h>
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include <nbdkit-plugin.h>
 
@@ -47,7 +46,6 @@ enum needs { NOTHING, EVICTION, DIRECTORY, STATS };
 struct parameter {
   const char *key;
   int (*set) (const struct parameter *p, const char *value);
-  bool repeatable;
   enum needs needs;
   enum source source;        /* for set_path and set_descriptor */
   const char *choices[4];    /* of set_choice, by their values, then NULL */
@@ -93,37 +91,16 @@ set_choice (const struct parameter *p, const char *value)
   return choice >= 0 ? 0 : -1;
 }
 
-/* The same syntax as nbdkit_parse_int and nbdkit_parse_size, which log an error
- * of their own: a number may be hexadecimal (0x) or octal (0), a size is
- * decimal and may have a unit.  Returns -1 if it is not a number.
+/* nbdkit's parsers log an error of their own, which has no name of the
+ * parameter and no limits.
  */
-static int64_t
-parse_number (const char *value, bool is_size)
-{
-  static const char units[] = "bskmgtpe";
-  static const unsigned char shifts[] = { 0, 9, 10, 20, 30, 40, 50, 60 };
-  const char *unit;
-  char *end;
-  int64_t n;
-
-  errno = 0;
-  n = strtoll (value, &end, is_size ? 10 : 0);
-  if (errno || end == value || n < 0)
-    return -1;
-  if (is_size && *end &&
-      (unit = strchr (units, tolower ((unsigned char) *end)))) {
-    if (n > INT64_MAX >> shifts[unit - units])
-      return -1;
-    n *= INT64_C (1) << shifts[unit - units];
-    end++;
-  }
-  return *end ? -1 : n;
-}
-
 static int
 set_number (const struct parameter *p, const char *value)
 {
-  const int64_t n = parse_number (value, p->size != NULL);
+  int small = -1;
+  const int64_t n = p->size ? nbdkit_parse_size (value)
+                    : nbdkit_parse_int (p->key, value, &small) == 0 ? small
+                                                                    : -1;
 
   if (n < p->least || n > p->most || n % p->unit != 0) {
     nbdkit_error ("%s=%s: must be %s", p->key, value, p->expected);
@@ -140,8 +117,8 @@ static int
 set_source (const struct parameter *p, const char *value)
 {
   if (source_given) {
-    nbdkit_error ("%s=%s: %s=%s was given before; exactly one of file=, dir=, "
-                  "fd= and dirfd= is needed",
+    nbdkit_error ("%s=%s: %s=%s was given before: one file or directory is "
+                  "served; nbdkit-copy copies files",
                   p->key, value, source_given->key, source_given->value);
     return -1;
   }
@@ -210,19 +187,13 @@ set_cache (const struct parameter *p, const char *value)
 static int
 set_reduce_memory_pressure (const struct parameter *p, const char *value)
 {
-  /* The words for false, then for true, of nbdkit_parse_bool.  That function
-   * logs an error of its own.
-   */
-  static const char *const words[] = { "0", "false", "f", "no",  "n", "off",
-                                       "1", "true",  "t", "yes", "y", "on" };
-  const unsigned nr = sizeof words / sizeof words[0];
-  unsigned i;
+  const int none = nbdkit_parse_bool (value);
 
-  for (i = 0; i < nr; i++)
-    if (strcasecmp (value, words[i]) == 0)
-      return set_cache_mode (p, value, i < nr / 2 ? CACHE_DEFAULT : CACHE_NONE);
-  nbdkit_error ("%s=%s: use true or false", p->key, value);
-  return -1;
+  if (none == -1) {
+    nbdkit_error ("%s=%s: use true or false", p->key, value);
+    return -1;
+  }
+  return set_cache_mode (p, value, none ? CACHE_NONE : CACHE_DEFAULT);
 }
 
 static int
@@ -232,6 +203,7 @@ set_stats (const struct parameter *p, const char *value)
     nbdkit_error ("%s=: the name is empty", p->key);
     return -1;
   }
+  free (options.stats);
   options.stats = strcmp (value, "-") == 0 ? strdup (value)
                                            : nbdkit_absolute_path (value);
   return options.stats ? 0 : -1;
@@ -261,14 +233,13 @@ static struct parameter parameters[] = {
   { "cache", set_cache,
     .choices = { [CACHE_DEFAULT] = "default",
                  [CACHE_NONE] = "none",
-                 [CACHE_PRESERVE] = "preserve" },
-    .repeatable = true },
-  { "reduce-memory-pressure", set_reduce_memory_pressure, .repeatable = true },
+                 [CACHE_PRESERVE] = "preserve" } },
+  { "reduce-memory-pressure", set_reduce_memory_pressure, .needs = NOTHING },
   { "fadvise", set_choice,
     .choices = { [POSIX_FADV_NORMAL] = "normal",
                  [POSIX_FADV_RANDOM] = "random",
                  [POSIX_FADV_SEQUENTIAL] = "sequential" },
-    .number = &options.fadvise, .repeatable = true },
+    .number = &options.fadvise },
   { "cache-windows", set_number, .number = &options.cache_windows, .least = 1,
     .most = 1024, .unit = 1, .expected = "a number from 1 to 1024",
     .needs = EVICTION },
@@ -316,13 +287,6 @@ options_set (const char *key, const char *value)
                   key, value);
     return -1;
   }
-  if (p->value && !p->repeatable) {
-    nbdkit_error ("%s=%s: %s=%s was given before%s", key, value, key, p->value,
-                  p->source == SOURCE_FILE
-                    ? ": one file is served; nbdkit-copy copies it"
-                    : "");
-    return -1;
-  }
   if (p->set (p, value) == -1)
     return -1;
   p->value = value;
@@ -352,19 +316,17 @@ const char options_help[] =
 
 /* ---- all together ---- */
 
-/* Why a parameter that needs this has no effect, or NULL. */
+/* What a parameter that needs this lacks, or NULL. */
 static const char *
-unmet (enum needs needs)
+lacks (enum needs needs)
 {
   if (needs == DIRECTORY && !options_serve_directory ())
-    return "without dir= or dirfd=";
+    return "dir= or dirfd=";
   if (needs == STATS && options.stats == NULL)
-    return "without stats=FILE";
-  if (needs != EVICTION || options.cache != CACHE_DEFAULT)
-    return NULL;
-  return options.cache_key && strcmp (options.cache_key, "cache") != 0
-           ? "with reduce-memory-pressure=false; use true or leave it out"
-           : "with cache=default; add cache=none or leave it out";
+    return "stats=FILE";
+  if (needs == EVICTION && options.cache == CACHE_DEFAULT)
+    return "cache=none";
+  return NULL;
 }
 
 int
@@ -378,10 +340,10 @@ options_check (void)
     return -1;
   }
   for (p = parameters; p < parameters + NR_PARAMETERS; p++) {
-    const char *why = p->value ? unmet (p->needs) : NULL;
+    const char *lack = p->value ? lacks (p->needs) : NULL;
 
-    if (why) {
-      nbdkit_error ("%s=%s: has no effect %s", p->key, p->value, why);
+    if (lack) {
+      nbdkit_error ("%s=%s: has no effect without %s", p->key, p->value, lack);
       return -1;
     }
   }

@@ -53,8 +53,8 @@ extern struct options options;
 
 /* Set one parameter.  "key" and "value" must live as long as nbdkit.  Whatever
  * a stock file plugin (nbdkit 1.32 and later) accepts is accepted and means the
- * same; so its parameters may be repeated, and the last one counts.  Returns 0,
- * or -1 with nbdkit_error called.
+ * same; so parameters may be repeated, and the last one counts.  Returns 0, or
+ * -1 with nbdkit_error called.
  */
 int options_set (const char *key, const char *value);
 

@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
@@ -204,36 +203,24 @@ write_log (bool changed_only)
 
 /* ---- to a file ---- */
 
-#define NO_FILE -2
-
 /* The file's name, which is options.stats with the pid in place of %p. */
 static char file[PATH_MAX + 32]; /* a name that is cut is too long for open */
 
-/* This server's file, with a lock, so that no other server replaces it. */
-static int current = -1;
-
-static bool
-is_locked (int fd)
-{
-  return flock (fd, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK;
-}
-
-/* Open the file that is there, and check that only statistics are replaced: it
- * could be a disk.  O_NONBLOCK is for a FIFO.  Sets *old.  Returns a
- * descriptor, NO_FILE, or -1 with nbdkit_error called.
+/* Check the file that is there, if any: only statistics are replaced, as it
+ * could be a disk.  O_NONBLOCK is for a FIFO.  Sets *exists and *old.  Returns
+ * 0, or -1 with nbdkit_error called.
  */
 static int
-open_old (struct stat *old)
+check_old (bool *exists, struct stat *old)
 {
+  const int fd = open (file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK |
+                               O_NOFOLLOW);
   char head[sizeof HEAD - 1];
   const char *why = NULL;
-  int fd;
 
-  flock (current, LOCK_UN); /* or it is locked for the new descriptor, too */
-  fd = open (file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
-
-  if (fd == -1 && errno == ENOENT)
-    return NO_FILE;
+  *exists = fd >= 0 || errno != ENOENT;
+  if (!*exists)
+    return 0;
   if (fd == -1 && errno == ELOOP)
     why = "is a symbolic link, and none is followed; name the file itself, or "
           "use stats=- for the log";
@@ -245,19 +232,16 @@ open_old (struct stat *old)
   }
   else if (fd == -1 || fstat (fd, old) == -1 || !S_ISREG (old->st_mode))
     why = "is not a regular file; use stats=- for the log";
-  else if (is_locked (fd))
-    why = "another server writes it; put %p into the name, for the pid";
   else if (old->st_size > 0 &&
            (pread (fd, head, sizeof head, 0) != sizeof head ||
             memcmp (head, HEAD, sizeof head) != 0))
     why = "this file does not contain statistics, so it is not overwritten; "
           "remove it or choose another name";
-  if (why == NULL)
-    return fd;
-  nbdkit_error ("stats=%s: %s", file, why);
+  if (why)
+    nbdkit_error ("stats=%s: %s", file, why);
   if (fd >= 0)
     close (fd);
-  return -1;
+  return why ? -1 : 0;
 }
 
 /* Write a file beside it, with the mode and owner of "old" (NULL: there is
@@ -269,7 +253,7 @@ replace_file (const struct stat *old, const char *part)
 {
   const mode_t mode = old ? 0600 : 0666;
   FILE *out;
-  int fd, kept;
+  int fd;
 
   unlink (part); /* left by a server that was killed */
   fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
@@ -280,20 +264,12 @@ replace_file (const struct stat *old, const char *part)
       nbdkit_debug ("stats=%s: its owner is not kept: %m", file);
     fchmod (fd, old->st_mode & 0777);
   }
-  is_locked (fd); /* the lock is that of "kept", too */
-  kept = fcntl (fd, F_DUPFD_CLOEXEC, 3);
   out = fdopen (fd, "w");
-  if (out && write_and_close (out, false) == 0 && rename (part, file) == 0) {
-    if (current >= 0)
-      close (current);
-    current = kept;
-    return 0;
-  }
   if (out == NULL)
     close (fd);
-  if (kept >= 0)
-    close (kept);
-  return -1;
+  return out && write_and_close (out, false) == 0 && rename (part, file) == 0
+           ? 0
+           : -1;
 }
 
 /* Returns 0, or -1 with nbdkit_error called. */
@@ -303,20 +279,17 @@ write_file (void)
   char pid[24], part[sizeof file + sizeof pid + 8];
   const char *const rest = strstr (options.stats, "%p");
   struct stat old;
-  int fd, err;
+  bool exists;
+  int err;
 
   snprintf (pid, sizeof pid, "%ld", (long) getpid ());
   snprintf (file, sizeof file, "%.*s%s%s",
             rest ? (int) (rest - options.stats) : -1, options.stats,
             rest ? pid : "", rest ? rest + 2 : "");
-  fd = open_old (&old);
-  if (fd >= 0)
-    close (fd);
-  is_locked (current); /* again, also if the file is not replaced */
-  if (fd == -1)
+  if (check_old (&exists, &old) == -1)
     return -1;
   snprintf (part, sizeof part, "%s.%s.part", file, pid);
-  if (replace_file (fd >= 0 ? &old : NULL, part) == 0)
+  if (replace_file (exists ? &old : NULL, part) == 0)
     return 0;
   err = errno;
   unlink (part);
@@ -423,8 +396,6 @@ stats_finish (void)
   }
   if (requested >= 0)
     close (requested);
-  if (current >= 0)
-    close (current);
   while ((s = all) != NULL) {
     all = s->next;
     free (s->name);
