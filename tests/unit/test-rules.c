@@ -332,7 +332,7 @@ sweeps_in_vain_come_later_and_later (void **state)
     gives ("count");
     gives (next < COUNT (swept) && i == swept[next] ? "sweep rest" : "rest");
     next += next < COUNT (swept) && i == swept[next];
-    assert_in_range (e.counts.at - e.seen.now, 950 * MS, 1000 * MS);
+    assert_uint_in_range (e.counts.at - e.seen.now, 950 * MS, 1000 * MS);
   }
   assert_int_equal (next, COUNT (swept));
   for (i = 0; i < 2; i++) { /* at once, after a count below the bound */
@@ -533,7 +533,7 @@ an_idle_disk_is_emptied (void **state)
   assert_true (e.wake.thread);
   do {
     gives ("rest");
-    assert_in_range (t.until, e.seen.now + 1, e.seen.now + 50 * MS);
+    assert_uint_in_range (t.until, e.seen.now + 1, e.seen.now + 50 * MS);
   } while (t.until < at);
   assert_int_equal (t.until, at);
   gives ("start");
@@ -643,7 +643,7 @@ what_stays_of_a_read_is_found_with_preserve (void **state)
   assert_int_equal (e.map.nr_reads, 1);
   t.done = NULL;
   gives ("rest"); /* and is dropped again */
-  assert_in_range (t.until, 0, e.seen.now + 50 * MS);
+  assert_uint_in_range (t.until, 0, e.seen.now + 50 * MS);
   gives ("reads rest");
   assert_int_equal (e.map.nr_cells, 0);
 }
