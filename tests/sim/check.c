@@ -37,9 +37,10 @@ static void
 check_cell (const struct cell *c, struct sums *s)
 {
   const struct engine *e = s->e;
-  const unsigned dirty = cell_nr (c->dirty);
-  unsigned i;
+  unsigned i, dirty = 0;
 
+  for (i = 0; i < CELL_PAGES / 64; i++)
+    dirty += __builtin_popcountll (c->dirty[i]);
   CHECK (c->window <= e->map.nr_windows);
   CHECK (c->window > 0 ||
          (cell_next_dirty (c, 0, true) == CELL_PAGES && c->pins == 0));

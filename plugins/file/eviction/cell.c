@@ -133,16 +133,6 @@ cell_next_free (const struct cell *c, unsigned page, bool is_free)
   return CELL_PAGES;
 }
 
-unsigned
-cell_nr (const uint64_t bits[])
-{
-  unsigned i, nr = 0;
-
-  for (i = 0; i < CELL_PAGES / 64; i++)
-    nr += __builtin_popcountll (bits[i]);
-  return nr;
-}
-
 void
 cell_start (struct cell *c, unsigned page, unsigned end)
 {

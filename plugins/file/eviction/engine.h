@@ -318,7 +318,7 @@ enum reply {
   GO,
   WAIT,  /* wait until requests are woken */
   QUEUE, /* wait in the throttle's queue */
-  DO,    /* perform the task of request_task */
+  DO,    /* perform the task that read_task or look_task gives */
 };
 
 /* A request asks until the reply is GO.  A write then has the errno value of a

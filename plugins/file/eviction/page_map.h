@@ -192,9 +192,6 @@ void cell_put (struct page_map *m, struct cell *c);
  */
 unsigned cell_next_dirty (const struct cell *c, unsigned page, bool unstarted);
 
-/* Return the number of pages that have a bit set. */
-unsigned cell_nr (const uint64_t bits[]);
-
 static inline bool
 has_bit (const uint64_t bits[], unsigned page)
 {
