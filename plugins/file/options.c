@@ -91,9 +91,7 @@ set_choice (const struct parameter *p, const char *value)
   return choice >= 0 ? 0 : -1;
 }
 
-/* nbdkit's parsers log an error of their own, which has no name of the
- * parameter and no limits.
- */
+/* nbdkit's parsers log an error of their own, without the limits. */
 static int
 set_number (const struct parameter *p, const char *value)
 {

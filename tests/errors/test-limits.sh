@@ -95,6 +95,7 @@ reads_again ()
   [[ $answer != "error ENOMEM"* ]]
 }
 eventually 60 reads_again || fail "little memory: $answer"
+ask read 0 1M
 stop_nbdkit
 cmp -n 1048576 "$tmp/model" "$tmp/disk" >&2 || fail 'little memory: data is gone'
 
