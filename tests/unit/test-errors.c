@@ -181,6 +181,8 @@ static const struct {
   { true, .fd = DISK_FD, .page_error = EIO, EINVAL, .result = EIO },
   /* In a sandbox only fsync reports errors. */
   { true, true, .fd = OWN_FD, .page_error = EIO, .result = EIO },
+  { true, true, .fd = DISK_FD, .page_error = EIO, .result = EIO },
+  { true, true, .fd = DISK_FD, .page_error = EIO, EINVAL, .result = EIO },
 };
 
 static void

@@ -141,6 +141,13 @@ errors_look (struct errors *e, int fd)
 
 /* ---- syncs ---- */
 
+static void
+record_sync (struct errors *e, int err)
+{
+  if (!pagecache_is_refusal (err))
+    errors_record (e, err, 0, 0);
+}
+
 /* Sync a description, and record an error.  Returns 0 or an errno value.
  *
  * A file system that syncs each handle may have an fsync that fails with an
@@ -148,7 +155,8 @@ errors_look (struct errors *e, int fd)
  * writeback is waited for first, by itself.  With "lazy", the fsync is left out
  * if each write has reached the file system then, because it may be expensive,
  * or fail always.  And the connection may have been opened after the error, so
- * the disk's description, which is as old as the disk, is asked, too.
+ * the disk's description, which is as old as the disk, is asked, too: with an
+ * fsync where nothing else asks, which its file system may refuse a reader.
  */
 static int
 sync_file (struct errors *e, int fd, const struct pagecache *lazy)
@@ -160,13 +168,14 @@ sync_file (struct errors *e, int fd, const struct pagecache *lazy)
   if (err == 0 && !(by_handle && lazy && lazy->shows_writeback &&
                     pagecache_is_clean (lazy, fd, 0, 0))) {
     err = kernel_sync (fd);
-    if (!pagecache_is_refusal (err))
-      errors_record (e, err, 0, 0);
-    else if (!errors_changed (e))
+    record_sync (e, err);
+    if (pagecache_is_refusal (err) && !errors_changed (e))
       err = 0;
   }
   if (by_handle)
     errors_record (e, pagecache_error (e->config.fd), 0, 0);
+  else if (e->config.per_handle)
+    record_sync (e, kernel_sync (e->config.fd));
   return err;
 }
 
