@@ -91,6 +91,12 @@ promise_is_later (const struct page *page, uint64_t than)
   return false;
 }
 
+bool
+promise_is_reported (const struct file *f)
+{
+  return false;
+}
+
 /* ---- conform.h ---- */
 
 int

@@ -1164,7 +1164,8 @@ truncate (struct file *f, uint32_t p, uint32_t end, uint32_t version,
         for (q = a; q < b; q++)
           /* With cache=default the plugin does not know what failed. */
           if (bit (&f->failed, q) &&
-              (P.cached || promise_is_later (&f->page[q], began)))
+              (P.cached || promise_is_later (&f->page[q], began) ||
+               promise_is_reported (f)))
             bit_set (&f->taken, q, true);
         make_absent (f, a, b);
         continue;

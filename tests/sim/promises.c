@@ -157,6 +157,14 @@ promise_is_later (const struct page *page, uint64_t than)
          writes[page->memory[1]].ended > than;
 }
 
+bool
+promise_is_reported (const struct file *f)
+{
+  const struct errors *e = f->disk ? &f->disk->errors : NULL;
+
+  return e && e->calls[0] + e->calls[1] > 0;
+}
+
 /* ---- flushes ---- */
 
 struct covered {
@@ -423,7 +431,8 @@ promise_waits (const struct file *f, const void *on)
  * and small windows, the readahead of some cells of 2 MiB is more than that.  A
  * request that is longer than the share gets credit, too. After a slow drop
  * that left its pages, for example in a folio that another window shares, drops
- * are left out until the next count.
+ * are left out until the next count. Folios of earlier requests that are
+ * dropped in parts stay until then, too.
  */
 static unsigned
 readers_of (const struct file *f)
@@ -452,6 +461,8 @@ promise_resident (const struct file *f)
   /* A read that has just ended may be as long as the longest request. */
   most = 2 * share + longest + f->requested +
          8 * (1 + readers_of (f)) * P.read_ahead;
+  if (P.folios)
+    most += longest;
   if (P.rounds)
     most += (4 + 2 * readers_of (f)) * (UINT64_C (2) << 20);
   if (f->nr_resident * PAGE > most)
@@ -523,9 +534,10 @@ promise_empty (struct file *f, const char *when)
       (P.no_memory_one_in || P.call_error_one_in))
     return;
   /* Where pages cannot be counted, the emptying does not wait until the writes
-   * of another process are on the disk, or those whose start returned EAGAIN.
+   * of another process are on the disk, or those whose start has failed.
    */
-  if (P.no_counts == 2 && (P.writer || P.start_again_one_in))
+  if (P.no_counts == 2 &&
+      (P.writer || P.start_again_one_in || P.start_error_one_in))
     return;
   /* mincore(2) does not count readahead in flight: the evictor looks again, but
    * not after seconds in which the device has not answered.

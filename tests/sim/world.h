@@ -443,10 +443,12 @@ void promise_written (struct file *f, uint64_t offset, uint64_t length,
 void promise_refused (uint32_t version);
 
 /* All of a version is in memory.  promise_is_later: the version of a page in
- * memory was not yet, at an event.
+ * memory was not yet, at an event.  promise_is_reported: a call of the plugin
+ * may have had an error that is not recorded yet.
  */
 void promise_in_memory (uint32_t version);
 bool promise_is_later (const struct page *page, uint64_t than);
+bool promise_is_reported (const struct file *f);
 
 /* Readahead has brought in a page. */
 void promise_read_ahead (struct file *f, uint32_t p);
