@@ -17,6 +17,8 @@ size=$((256 * 1048576))
 # The real file is watched, as the pages are its own.
 copies_in ()
 {
+  local resident
+
   drop "$real"
   start_nbdkit -v file "$disk" cache=none stats="$tmp/stats"
   watched "$real" $((32 * 1048576 + 16 * 262144)) \
@@ -24,6 +26,9 @@ copies_in ()
   empty_soon "$real" "$1: after copying in, connection closed"
   stop_nbdkit
   same "$tmp/src" "$disk"
+  resident=$("$srcdir/../tools/cachewatch" --once --json "$disk" |
+    jq '.files[0].resident')
+  [ "$resident" -gt 0 ] || fail "$1: cachewatch sees no page of what was read"
   jq -e '.disks[0] | .waits_by == "fdatasync" and .counts_by != "cachestat"' \
     "$tmp/stats" >/dev/null || fail "$1: statistics: $(<"$tmp/stats")"
   grep -q 'waits by fdatasync' "$tmp/log" ||
