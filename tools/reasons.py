@@ -116,6 +116,9 @@ def why(path, known=()):
                              + name.split("/")[3])
     processes, hidden = _processes(path, info)
     found += processes
+    if not found and 512 * info.st_blocks < info.st_size:
+        found.append("perhaps holes that another program has read, which "
+                     "nobody copies")
     if hidden and not found and os.geteuid():
         found.append("root may find the reason, because processes of other "
                      "users are not visible")

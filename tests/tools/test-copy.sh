@@ -130,6 +130,16 @@ tail -n +2 out | grep -qx "in.img: .*mapped by python3 (pid $holder)" ||
   fail "by whom? $(<out)"
 let_pages_go
 
+# nbdcopy does not read holes, so what others have read there stays.
+head -c 1M in.img >sparse
+truncate -s 64M sparse
+cat sparse >cat
+rm cat
+copies sparse cat
+same sparse cat
+tail -n 1 out | grep -q '^sparse: perhaps holes' || fail "a hole: $(<out)"
+rm cat
+
 # A copy that fails removes what it has made, and nothing else.
 status=0
 "$tool" in.img new.img -- --no-such-option >out 2>err || status=$?
