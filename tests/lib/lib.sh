@@ -258,16 +258,29 @@ sweep ()
   done
 }
 
+# is_memory FOLDER: whether nothing can drop the pages of its files, because they
+# are on tmpfs, or on overlayfs over tmpfs.
+is_memory ()
+{
+  local file status=1
+
+  file=$(mktemp "$1/windowed-file-$$-XXXXXX")
+  echo >"$file"
+  dd of="$file" oflag=nocache conv=notrunc,fdatasync count=0 status=none
+  [[ $(cachestats "$file" 2>/dev/null) != *': '[1-9]* ]] || status=0
+  rm "$file"
+  return $status
+}
+
 # The temporary folder must be on a file system that has a page cache.
 for folder in "${TMPDIR:-/var/tmp}" /var/tmp; do
-  case $(stat -f -c %T "$folder") in
-    tmpfs | ramfs) ;;
-    *) sweep "$folder"
-      tmp=$(mktemp -d "$folder/windowed-file-$$-XXXXXX")
-      break ;;
-  esac
+  if ! is_memory "$folder"; then
+    sweep "$folder"
+    tmp=$(mktemp -d "$folder/windowed-file-$$-XXXXXX")
+    break
+  fi
 done
-[ -n "$tmp" ] || lacks "needs a TMPDIR that is not on tmpfs"
+[ -n "$tmp" ] || lacks "needs a TMPDIR that is not in memory, as tmpfs is"
 export WINDOWED_TEST=$own_pid/$tmp
 # The clients in Python share nbd_model.py.
 export PYTHONPATH=$srcdir/lib PYTHONDONTWRITEBYTECODE=1
