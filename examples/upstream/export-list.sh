@@ -9,7 +9,10 @@
 
 set -euo pipefail
 
-command -v nbdkit nbdinfo mount >/dev/null && [ "$(id -u)" = 0 ] || exit 77
+if ! { command -v nbdkit nbdinfo mount >/dev/null && [ "$(id -u)" = 0 ]; }; then
+  echo "needs nbdkit, nbdinfo and root" >&2
+  exit 77
+fi
 dir=$(mktemp -d)
 pid=
 # When descriptor 7 is closed, all calls that wait for the file system end.

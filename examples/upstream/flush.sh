@@ -10,8 +10,11 @@
 
 set -euo pipefail
 
-command -v nbdkit losetup mount >/dev/null && nbdsh -c exit 2>/dev/null &&
-  [ "$(id -u)" = 0 ] || exit 77
+if ! { command -v nbdkit losetup mount >/dev/null && nbdsh -c exit 2>/dev/null &&
+    [ "$(id -u)" = 0 ]; }; then
+  echo "needs nbdkit, nbdsh, losetup and root" >&2
+  exit 77
+fi
 dir=$(mktemp -d) loop=
 trap '[ -z "$loop" ] || losetup -d "$loop"
   ! mountpoint -q "$dir" || umount "$dir"; rmdir "$dir"' EXIT

@@ -10,7 +10,10 @@
 
 set -euo pipefail
 
-command -v nbdkit nbdcopy fincore >/dev/null || exit 77
+if ! { command -v nbdkit nbdcopy fincore >/dev/null; }; then
+  echo "needs nbdkit, nbdcopy and fincore" >&2
+  exit 77
+fi
 dir=$(mktemp -d -p "${TMPDIR:-/var/tmp}")
 trap 'rm -r "$dir"' EXIT
 

@@ -9,7 +9,10 @@
 
 set -euo pipefail
 
-command -v nbdkit nbdcopy >/dev/null && strace -o /dev/null true || exit 77
+if ! { command -v nbdkit nbdcopy >/dev/null && strace -o /dev/null true; }; then
+  echo "needs nbdkit, nbdcopy and strace" >&2
+  exit 77
+fi
 dir=$(mktemp -d -p "${TMPDIR:-/var/tmp}")
 trap 'rm -r "$dir"' EXIT
 

@@ -57,7 +57,9 @@ file_config_complete (void)
   if (options_check () == -1)
     return -1;
   if (options.cache_key == NULL && strcmp (plugin.name, "file") != 0)
-    fprintf (stderr, "nbdkit: %s: cache=none keeps the page cache empty\n",
+    fprintf (stderr,
+             "nbdkit: %s: what is copied stays in the page cache: with "
+             "cache=none it does not\n",
              plugin.name);
   throttle_set_budget (options.cache_limit);
   return stats_open ();
