@@ -173,11 +173,7 @@ sync_disk (struct connection *c)
 
   if (d->evictor)
     evictor_flushed (d->evictor);
-  if (err == 0)
-    return 0;
-  if (errors_now (&d->errors))
-    return refuse (c);
-  return connection_error (c, err, "the file system cannot sync the file: %m");
+  return err ? refuse (c) : 0;
 }
 
 /* ---- one chunk ---- */
@@ -285,7 +281,8 @@ connection_is_written (const struct connection *c, uint64_t offset,
                  pagecache_wait (&d->pages, c->file.fd, offset, length), offset,
                  length);
   errors_call_ends (&d->errors, call);
-  return errors_now (&d->errors) == 0;
+  /* An older description may have an error. */
+  return connection_look (c);
 }
 
 int

@@ -70,11 +70,14 @@ log_error (const struct errors *e, int err, uint64_t offset, uint64_t length)
               "of %" PRIu64 " bytes at offset %" PRIu64 ", or earlier,", length,
               offset);
   errno = err;
-  nbdkit_error ("%s: writing back data %s failed: %m: every write and flush "
+  nbdkit_error ("%s: writing back data %s failed%s: %m: every write and flush "
                 "fails until all clients have disconnected; disconnect them, "
                 "repair or extend the storage, and write again or compare all "
                 "since the last successful flush",
-                e->config.name, range);
+                e->config.name, range,
+                pagecache_is_refusal (err)
+                  ? ", or the file system cannot sync the file"
+                  : "");
 }
 
 void
@@ -136,59 +139,59 @@ errors_look (struct errors *e, int fd)
   const unsigned call = errors_call_begins (e);
 
   errors_record (e, pagecache_error (fd), 0, 0);
+  errors_record (e, pagecache_error (e->config.fd), 0, 0);
   errors_call_ends (e, call);
 }
 
 /* ---- syncs ---- */
 
+/* A file system may lack fsync, or refuse it to a reader.  That is no error
+ * before the first change, and none for the evictor.  But a writeback may fail
+ * with the same errno, and then the next fsync succeeds: a flush that is
+ * refused closes the latch.
+ */
 static void
-record_sync (struct errors *e, int err)
+sync_fd (struct errors *e, int fd, bool is_flush)
 {
-  if (!pagecache_is_refusal (err))
+  const int err = kernel_sync (fd);
+
+  if (!pagecache_is_refusal (err) || (is_flush && errors_changed (e)))
     errors_record (e, err, 0, 0);
 }
 
-/* Sync a description, and record an error.  Returns 0 or an errno value.
- *
- * A file system that syncs each handle may have an fsync that fails with an
- * errno that means that there is none, and so may a writeback: there the
- * writeback is waited for first, by itself.  With "lazy", the fsync is left out
- * if each write has reached the file system then, because it may be expensive,
- * or fail always.  And the connection may have been opened after the error, so
- * the disk's description, which is as old as the disk, is asked, too: with an
- * fsync where nothing else asks, which its file system may refuse a reader.
+/* Where the file system syncs each handle, the writeback is waited for by
+ * itself, and the fsync left out if each write has reached the file system
+ * then, because it may be expensive, or fail always.
  */
-static int
-sync_file (struct errors *e, int fd, const struct pagecache *lazy)
-{
-  const bool by_handle = e->config.per_handle && e->has_range;
-  int err = by_handle ? pagecache_write_all (fd) : 0;
-
-  errors_record (e, err, 0, 0);
-  if (err == 0 && !(by_handle && lazy && lazy->shows_writeback &&
-                    pagecache_is_clean (lazy, fd, 0, 0))) {
-    err = kernel_sync (fd);
-    record_sync (e, err);
-    if (pagecache_is_refusal (err) && !errors_changed (e))
-      err = 0;
-  }
-  if (by_handle)
-    errors_record (e, pagecache_error (e->config.fd), 0, 0);
-  else if (e->config.per_handle)
-    record_sync (e, kernel_sync (e->config.fd));
-  return err;
-}
-
 void
 errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
 {
+  const bool waits = e->config.per_handle && e->has_range;
   const unsigned call = errors_call_begins (e);
+  bool is_clean = waits && pagecache_is_clean (pc, fd, 0, 0);
+  const int err = is_clean ? pagecache_error (fd)
+                  : waits  ? pagecache_write_all (fd)
+                           : 0;
 
-  if (e->config.per_handle && pagecache_is_clean (pc, fd, 0, 0))
-    errors_record (e, pagecache_error (fd), 0, 0);
-  else
-    sync_file (e, fd, pc);
+  errors_record (e, err, 0, 0);
+  if (waits && !is_clean && pc->shows_writeback)
+    is_clean = pagecache_is_clean (pc, fd, 0, 0);
+  if (err == 0 && !is_clean)
+    sync_fd (e, fd, false);
   errors_call_ends (e, call);
+}
+
+/* A connection may have been opened after an error of its file, so the disk's
+ * description, which is as old as the disk, is asked, too.
+ */
+static void
+sync_for_requests (struct errors *e, int fd)
+{
+  sync_fd (e, fd, true);
+  if (fd != e->config.fd && e->has_range)
+    errors_record (e, pagecache_error (e->config.fd), 0, 0);
+  else if (fd != e->config.fd)
+    sync_fd (e, e->config.fd, true);
 }
 
 /* The next sync.  Then wait until all calls that are in progress have recorded
@@ -200,31 +203,27 @@ sync_unlocks (struct errors *e, int fd)
 {
   const uint64_t mine = ++e->nr_syncs;
   unsigned before;
-  int err;
 
   lock_assert (&e->lock);
   e->syncing = true;
   lock_release (&e->lock);
-  err = sync_file (e, fd, NULL);
+  sync_for_requests (e, fd);
   lock_take (&e->lock);
   before = e->phase;
   e->phase = !before;
   while (e->calls[before] > 0)
     lock_wait (&e->lock, &e->call_ended);
   e->syncing = false;
-  e->result = err;
   /* One of those that wait for the next sync begins it. */
   cond_broadcast (&e->synced[(mine + 1) % 2]);
   cond_broadcast (&e->synced[mine % 2]);
 }
 
-/* The result may be that of a later sync, which covers as much. */
 int
 errors_sync (struct errors *e, int fd)
 {
   const bool own = e->config.per_handle;
   uint64_t mine;
-  int err;
 
   if (errors_now (e)) /* do not wait for a disk that may not answer */
     return errors_now (e);
@@ -234,7 +233,6 @@ errors_sync (struct errors *e, int fd)
     lock_wait (&e->lock, &e->synced[mine % 2]);
   if ((own || e->nr_syncs < mine) && !errors_now (e))
     sync_unlocks (e, own ? fd : e->config.fd);
-  err = e->result;
   lock_release (&e->lock);
-  return errors_now (e) ? errors_now (e) : err;
+  return errors_now (e);
 }

@@ -58,7 +58,6 @@ struct errors {
   struct cond call_ended;
   uint64_t nr_syncs;     /* for requests, that have begun */
   bool syncing;          /* the last one is in progress */
-  int result;            /* errno value of the last one that ended, or 0 */
   struct cond synced[2]; /* a sync with an even, odd number has ended, or that
                           * before it */
 };
@@ -93,8 +92,9 @@ void errors_record (struct errors *e, int err, uint64_t offset,
 unsigned errors_call_begins (struct errors *e);
 void errors_call_ends (struct errors *e, unsigned call);
 
-/* Ask the description of "fd", which no flush syncs, whether the writeback of
- * pages has failed, and record that.  Does not block.
+/* Ask the description of "fd", which no flush syncs, and that of the disk, which
+ * may be older, whether the writeback of pages has failed, and record that.
+ * Does not block.
  */
 void errors_look (struct errors *e, int fd);
 
@@ -118,8 +118,8 @@ bool errors_changed (const struct errors *e);
  * is the connection's own descriptor.  Returns 0, or the errno value with which
  * the request fails.  Blocks on the disk.
  *
- * A file system that has no fsync, or refuses it to this descriptor, fails the
- * request, unless no request has changed the disk, and leaves the latch open.
+ * A file system that has no fsync, or refuses it to this descriptor, closes the
+ * latch, unless no request has changed the disk.
  */
 int errors_sync (struct errors *e, int fd);
 
