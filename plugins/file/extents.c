@@ -101,10 +101,10 @@ knows_holes (const struct connection *c)
   return !is_overlay || ioctl (c->file.fd, FS_IOC_FIEMAP, &m) == 0;
 }
 
-/* Return true if a page of the range may be the only copy of its data, on
- * overlayfs, which may be over btrfs: once this server has changed the disk, a
- * writeback that failed may not have been reported yet, and leaves a clean
- * page.
+/* Return true if a page of the range may be the only copy of its data, on btrfs
+ * where has_new_error cannot ask, and on overlayfs, which may be over btrfs:
+ * once this server has changed the disk, a writeback that failed may not have
+ * been reported yet, and leaves a clean page.
  *
  * To be asked before the file system.  A page that was dirty when the request
  * began is still in memory then, or it is stored, and SEEK_DATA finds it.
@@ -114,7 +114,9 @@ may_hide_data (const struct disk *d, uint64_t offset, uint64_t length)
 {
   const uint64_t before = offset % d->pages.unit;
 
-  return d->id.magic == OVERLAYFS_SUPER_MAGIC && errors_changed (&d->errors) &&
+  return (d->id.magic == OVERLAYFS_SUPER_MAGIC ||
+          (d->id.magic == BTRFS_SUPER_MAGIC && !d->pages.by_range)) &&
+         errors_changed (&d->errors) &&
          pagecache_count (&d->pages, d->fd, offset - before, length + before) !=
            0;
 }
