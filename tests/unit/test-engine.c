@@ -433,6 +433,7 @@ begin (unsigned seed)
   for (p = 1; config.preserve && p < PAGES; p++)
     page[p].resident = page[p].others = page[p - 1].others ^
                                         (random () % run == 0);
+  memset (&e, 0, sizeof e);
   assert_true (engine_init (&e, &config));
   e.seen.now = 1000 * MS;
 }

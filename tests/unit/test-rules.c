@@ -31,6 +31,7 @@ begin (void **state)
                                     .ring = MiB,
                                     .read_ahead = 128 * KiB,
                                     .pages = &pages };
+  memset (&e, 0, sizeof e);
   assert_true (engine_init (&e, &config));
   memset (&t, 0, sizeof t);
   resident = 0;

@@ -6,8 +6,6 @@
 
 #include <config.h>
 
-#include <string.h>
-
 #include "engine.h"
 
 /* The first rule that has something to do gives the task. */
@@ -44,13 +42,10 @@ engine_init (struct engine *e, const struct evictor_config *config)
 
   if (windows > MOST_WINDOWS - SPARE_WINDOWS)
     windows = MOST_WINDOWS - SPARE_WINDOWS;
-  *e = (struct engine){ .config = config };
+  e->config = config;
   if (!page_map_init (&e->map, config->pages->unit, windows + SPARE_WINDOWS))
     return false;
-  if (!windows_init (&e->windows)) {
-    page_map_free (&e->map);
-    return false;
-  }
+  flight_init (&e->windows.flight);
   throttle_init (&e->throttle, config->ring);
   if (!config->pages->by_range) /* its speed is not measured */
     throttle_set_limit (&e->throttle, UINT64_MAX);
@@ -64,7 +59,6 @@ engine_init (struct engine *e, const struct evictor_config *config)
 void
 engine_free (struct engine *e)
 {
-  windows_free (&e->windows);
   page_map_free (&e->map);
   throttle_free (&e->throttle);
 }

@@ -113,12 +113,22 @@ span_has (const struct span *s, uint64_t offset, uint64_t length)
 }
 
 /* windows.c */
+
+/* In flight, or not dropped yet. */
+#define MAX_PIECES 64
+
+struct piece {
+  unsigned nr;
+  uint64_t bytes;
+  struct extent runs[MAX_RUNS]; /* each has a reference to its cell */
+};
+
 struct windows {
   struct flight flight;
-  struct piece *pieces;              /* a ring */
   uint64_t dropped, waited, started; /* pieces, since the beginning */
   uint64_t synced;                   /* that the last sync has covered */
   unsigned run, page;                /* where the drop of a piece continues */
+  struct piece pieces[MAX_PIECES];   /* a ring */
 };
 
 /* drops.c */
@@ -189,12 +199,12 @@ struct engine {
   struct seen seen;
   struct page_map map;
   struct throttle throttle;
-  struct windows windows;
   struct drops drops;
   struct counts counts;
   struct idle idle;
   struct wake wake;
   uint64_t taken[MAX_RULES]; /* how often each rule was */
+  struct windows windows;    /* last: unused pieces take no memory */
 };
 
 /* Whether the last client has left, and no request has come since. */
@@ -215,7 +225,8 @@ has_stopped (const struct engine *e)
 
 /* ---- engine.c ---- */
 
-/* The engine of a disk.  Returns false with errno, without memory. */
+/* The engine of a disk, from zeroes.  Returns false with errno, without memory.
+ */
 bool engine_init (struct engine *e, const struct evictor_config *config);
 void engine_free (struct engine *e);
 
@@ -232,9 +243,6 @@ enum answer windows_drop (struct engine *e, struct task *t);
 enum answer windows_start (struct engine *e, struct task *t);
 enum answer windows_wait (struct engine *e, struct task *t);
 enum answer windows_seal (struct engine *e, struct task *t);
-
-bool windows_init (struct windows *w);
-void windows_free (struct windows *w);
 
 /* Whether requests have written pages that are not dropped. */
 bool windows_have_pages (const struct engine *e);

@@ -14,11 +14,11 @@ struct evictor {
   struct evictor_config config; /* constant */
   _Atomic int64_t reading;      /* bytes of reads in progress */
 
-  struct lock lock; /* guards all below */
-  struct engine engine;
+  struct lock lock;    /* guards all below */
   struct cond changed; /* for requests that wait */
   struct cond woken;   /* for the thread */
   bool rests;          /* the thread waits */
+  struct engine engine;
 };
 
 /* Make the calls of a task, without the lock.  If the disk is gone then, the

@@ -17,32 +17,7 @@
 
 #include <config.h>
 
-#include <stdlib.h>
-
 #include "engine.h"
-
-/* In flight, or not dropped yet. */
-#define MAX_PIECES 64
-
-struct piece {
-  unsigned nr;
-  uint64_t bytes;
-  struct extent runs[MAX_RUNS]; /* each has a reference to its cell */
-};
-
-bool
-windows_init (struct windows *w)
-{
-  w->pieces = calloc (MAX_PIECES, sizeof *w->pieces);
-  flight_init (&w->flight);
-  return w->pieces != NULL;
-}
-
-void
-windows_free (struct windows *w)
-{
-  free (w->pieces);
-}
 
 bool
 windows_have_pages (const struct engine *e)
@@ -52,7 +27,7 @@ windows_have_pages (const struct engine *e)
 }
 
 static struct piece *
-piece_nr (const struct engine *e, uint64_t nr)
+piece_nr (struct engine *e, uint64_t nr)
 {
   return &e->windows.pieces[nr % MAX_PIECES];
 }
