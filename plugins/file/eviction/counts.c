@@ -41,46 +41,29 @@ counts_readers (const struct engine *e)
 
 /* ---- what was touched ---- */
 
-static void
-span_clear (struct span *s)
-{
-  s->low = UINT64_MAX;
-  s->high = 0;
-}
-
-static void
-span_add (struct span *s, uint64_t low, uint64_t high)
-{
-  if (low < s->low)
-    s->low = low;
-  if (high > s->high)
-    s->high = high;
-}
-
-void
-counts_init (struct counts *c)
-{
-  span_clear (&c->touched);
-}
-
 void
 counts_touch (struct engine *e, uint64_t offset, uint64_t length,
               uint64_t ahead)
 {
   struct counts *c = &e->counts;
-  const uint64_t cell = cell_size (&e->map);
+  struct span *s = &c->touched;
+  const uint64_t cell = cell_size (&e->map), begin = offset / cell * cell;
   uint64_t end = (offset + length + ahead + cell - 1) / cell * cell;
 
   if (end > INT64_MAX) /* no call takes an offset of 2^63 */
     end = (uint64_t) INT64_MAX + 1;
-  span_add (&c->touched, offset / cell * cell, end);
+  if (begin < s->low)
+    s->low = begin;
+  if (end > s->high)
+    s->high = end;
   c->after -= length < c->after ? length : c->after;
 }
 
 void
 counts_forget (struct engine *e)
 {
-  span_clear (&e->counts.touched);
+  e->counts.touched.low = UINT64_MAX;
+  e->counts.touched.high = 0;
 }
 
 /* ---- pages ---- */

@@ -49,7 +49,7 @@ engine_init (struct engine *e, const struct evictor_config *config)
   throttle_init (&e->throttle, config->ring);
   if (!config->pages->by_range) /* its speed is not measured */
     throttle_set_limit (&e->throttle, UINT64_MAX);
-  counts_init (&e->counts);
+  counts_forget (e);
   e->drops.sweep.at = UINT64_MAX;
   e->idle.requests = 1; /* it is not closed, and empty */
   e->idle.empty_at = UINT64_MAX;
@@ -60,7 +60,7 @@ void
 engine_free (struct engine *e)
 {
   page_map_free (&e->map);
-  throttle_free (&e->throttle);
+  throttle_set_busy (&e->throttle, false);
 }
 
 void

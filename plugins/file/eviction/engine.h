@@ -278,8 +278,6 @@ void drops_sweep_begins (struct engine *e);
 /* counts.c: whether more pages are resident than requests explain. */
 enum answer counts_busy (struct engine *e, struct task *t);
 
-void counts_init (struct counts *c);
-
 /* Make the task that counts what was touched.  Returns false if nothing was. */
 bool counts_task (const struct engine *e, struct task *t);
 
@@ -294,7 +292,7 @@ int64_t counts_left (const struct engine *e, int64_t resident);
 void counts_touch (struct engine *e, uint64_t offset, uint64_t length,
                    uint64_t ahead);
 
-/* Requests and their readahead have left nothing in memory. */
+/* Nothing that requests and their readahead have touched is in memory. */
 void counts_forget (struct engine *e);
 
 /* Count a connection that reads, or one more stream of it, in a second. */

@@ -73,12 +73,6 @@ throttle_init (struct throttle *t, uint64_t most)
   t->limit = FLIGHT_FIRST_DIRTY;
 }
 
-void
-throttle_free (struct throttle *t)
-{
-  throttle_set_busy (t, false);
-}
-
 static bool
 has_credit (const struct throttle *t, uint64_t bytes)
 {

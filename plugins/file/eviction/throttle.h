@@ -60,7 +60,6 @@ struct throttle {
  * disk is busy.
  */
 void throttle_init (struct throttle *t, uint64_t most);
-void throttle_free (struct throttle *t);
 
 /* Set the budget of the whole server, in bytes of page cache.  Must be called
  * once, before there are disks.
