@@ -104,14 +104,6 @@ make_piece (struct engine *e, struct piece *p)
   return p->nr > 0;
 }
 
-static void
-free_oldest (struct engine *e)
-{
-  counters_add (e->config->counters, STATS_WINDOWS, 1);
-  page_map_free_oldest (&e->map);
-  e->wake.requests = true; /* cells and a window are free */
-}
-
 static enum answer
 started (struct engine *e, struct task *t, const struct result *r)
 {
@@ -144,7 +136,9 @@ windows_start (struct engine *e, struct task *t)
       e->windows.started - e->windows.dropped == MAX_PIECES)
     return NOTHING;
   if (!make_piece (e, p)) {
-    free_oldest (e);
+    counters_add (e->config->counters, STATS_WINDOWS, 1);
+    page_map_free_oldest (&e->map);
+    e->wake.requests = true; /* cells and a window are free */
     return CHANGED;
   }
   for (; t->nr < p->nr; t->nr++)
