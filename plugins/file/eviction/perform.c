@@ -9,7 +9,6 @@
 
 #include <string.h>
 
-#include "engine.h"
 #include "evictor_impl.h"
 #include "kernel.h"
 

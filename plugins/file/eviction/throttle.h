@@ -18,7 +18,6 @@
 #ifndef FILE_THROTTLE_H
 #define FILE_THROTTLE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
