@@ -178,14 +178,11 @@ sync_disk (struct connection *c)
 
 /* ---- one chunk ---- */
 
-/* Requests are worked on in chunks that end at multiples of the window
- * size.  No window is then larger than it should be, and the kernel, which
- * makes a folio no larger than one write, makes none that spans windows.  With
- * pages of 16 or 64 KiB folios may have 32 or 128 MiB, so chunks end where
- * cells may, too: no written folio spans cells (see page_map.h).
+/* Requests are worked on in chunks that end at multiples of the window size, so
+ * that no window is larger than it should be, and of evictor_most_write, so
+ * that each is in one cell.  The kernel makes a folio no larger than one write,
+ * so no written folio spans windows or cells.
  */
-#define LARGEST_FOLIO UINT64_C (0x200000) /* with pages of 4 KiB */
-
 uint32_t
 connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
 {
@@ -194,7 +191,7 @@ connection_chunk (const struct connection *c, uint32_t count, uint64_t offset)
 
   if (c->disk->evictor == NULL)
     return count;
-  most = MIN (evictor_most_write (c->disk->evictor), LARGEST_FOLIO);
+  most = evictor_most_write (c->disk->evictor);
   count = MIN (count, window - offset % window);
   return MIN (count, most - offset % most);
 }

@@ -113,16 +113,17 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   const uint64_t end = (offset + count + unit - 1) / unit * unit;
   const struct disk *d = c->disk;
   struct evictor *ev = d->evictor;
+  struct evictor_request r;
   bool may_leak;
   int err;
 
-  evictor_read_begins (ev, start, end - start);
+  evictor_read_begins (ev, &r, start, end - start);
   may_leak = direct && d->direct_leaks < 2 &&
              pagecache_count (&d->pages, d->fd, start, end - start) == 0;
   err = read_all (c, buf, count, offset, direct);
   if (may_leak && pagecache_count (&d->pages, d->fd, start, end - start) > 0)
     log_leak (c);
-  evictor_read_ends (ev, start, end - start);
+  evictor_read_ends (ev, &r);
   return err;
 }
 

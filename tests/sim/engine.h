@@ -42,12 +42,9 @@ void sim_free (void *p);
 #define free(p) sim_free (p)
 
 /* With the parameter few_cells, and two windows beside the three spare ones,
- * the pool has six cells, and a request, which adds one, waits if all are in
- * use.
+ * the pool has six cells, and a request waits if all are in use.
  */
-#define page_map_has_cells usual_page_map_has_cells
 #include "eviction/page_map.h"
-#undef page_map_has_cells
 
 int sim_cells (int usual, int few);
 enum { USUAL_WINDOW_CELLS = WINDOW_CELLS };
@@ -58,12 +55,6 @@ enum { USUAL_READ_CELLS = READ_CELLS, USUAL_CALL_CELLS = CALL_CELLS };
 #undef CALL_CELLS
 #define WINDOW_CELLS sim_cells (USUAL_WINDOW_CELLS, 2)
 #define READ_CELLS (unsigned) sim_cells (USUAL_READ_CELLS, 1)
-#define CALL_CELLS sim_cells (USUAL_CALL_CELLS, 5 - 5 * (2 + WRITE_CELLS))
-
-static inline bool
-page_map_has_cells (const struct page_map *m)
-{
-  return m->nr_cells + sim_cells (WRITE_CELLS, 1) <= m->pool_cells;
-}
+#define CALL_CELLS sim_cells (USUAL_CALL_CELLS, 5 - 5 * 2)
 
 #endif /* SIM_ENGINE_H */

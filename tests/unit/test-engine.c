@@ -183,6 +183,7 @@ arrive (struct request *q)
   const uint64_t first = random () % (random () % 2 ? 64 : PAGES - 128);
   const uint64_t length = nr * size -
                           (odd ? random () % (size - odd) + odd : 0);
+  const uint64_t left = cell_size (&e.map) - first % CELL_PAGES * size - odd;
 
   *q = (struct request){
     .r = { .offset = first * size + odd,
@@ -193,10 +194,14 @@ arrive (struct request *q)
   };
   q->asks = q->writes ? write_asks : look_asks;
   q->state = q->writes || config.preserve ? ASKS : USES;
+  if (q->state == ASKS && length > left) { /* as connection_chunk does */
+    q->r.length = left;
+    q->r.credit = left + odd;
+  }
   if (q->writes)
     idle_note_request (&e);
   else {
-    e.seen.reading += length;
+    e.seen.reading += q->r.length;
     counts_reader (&e, e.seen.now / 1000000000, random () % 2);
   }
 }
@@ -205,12 +210,13 @@ arrive (struct request *q)
 static bool
 is_known (const struct request *q)
 {
-  bool newer = page_map_has_dirty (&e.map, q->r.offset, q->r.length);
+  const uint64_t size = pages.unit;
   unsigned p = page_at (q->r.offset);
 
-  for (; p < page_at (q->r.offset + q->r.length + pages.unit - 1); p++)
-    if (page[p].dirtied || page[p].failed || page[p].writers)
-      return newer;
+  for (; p < page_at (q->r.offset + q->r.length + size - 1); p++)
+    if ((page[p].dirtied || page[p].failed || page[p].writers) &&
+        !page_map_has_dirty (&e.map, p * size, size))
+      return false;
   return true;
 }
 
@@ -222,7 +228,7 @@ ask (struct request *q, struct job *j)
   const enum reply reply = q->asks (&e, &q->r);
 
   CHECK (before.has_credit || !q->r.has_credit || !queued);
-  if (q->writes && q->r.admitted && !before.admitted) {
+  if (q->writes && q->r.cell && !before.cell) {
     CHECK (!e.seen.error);
     touch (q, 1);
   }
@@ -246,7 +252,7 @@ ask (struct request *q, struct job *j)
     q->state = q->asks == read_asks || q->r.error ? ABSENT : USES;
   }
   if (q->asks == read_asks && reply == GO && config.preserve)
-    cells_put (&e, &q->r);
+    look_ends (&e, &q->r);
 }
 
 static void
@@ -332,20 +338,14 @@ must_wait (const struct request *q)
 {
   const struct throttle *t = &e.throttle;
   const struct waiting_writer *first = STAILQ_FIRST (&t->waiting);
-  const uint64_t size = cell_size (&e.map);
-  uint64_t nr = q->r.offset / size;
-  const struct cell *c;
 
   if (q->state == QUEUES)
     return (t->used > 0 && t->used + first->bytes > throttle_credit (t)) ||
            (t->writers > 1 && t->writing + first->bytes > 128 * KiB);
-  if (!q->r.admitted)
+  if (!q->r.cell)
     return !page_map_has_cells (&e.map) || !page_map_has_room (&e.map) ||
            drops_in_progress (&e, q->r.offset, q->r.length) != NO_DROP;
-  for (; nr <= (q->r.offset + q->r.length - 1) / size; nr++)
-    if ((c = cell_find (&e.map, nr)) && c->looked == LOOKING)
-      return true;
-  return false;
+  return q->r.cell->looked == LOOKING;
 }
 
 /* The thread rests: it has nothing to do until the time comes, or until the

@@ -341,14 +341,14 @@ enum reply read_asks (struct engine *e, struct evictor_request *r);
 enum answer read_task (struct engine *e, struct evictor_request *r,
                        struct task *t);
 
-/* Before a request uses the cells of a range, with preserve: whether it is
- * known which of their pages are another process's, or look_task finds that.
- * The cells exist until cells_put.
+/* Before a request uses its cell, with preserve: whether it is known which
+ * pages of it are another process's, or look_task finds that.  The cell of a
+ * read exists until look_ends.
  */
 enum reply look_asks (struct engine *e, struct evictor_request *r);
 enum answer look_task (struct engine *e, struct evictor_request *r,
                        struct task *t);
-void cells_put (struct engine *e, const struct evictor_request *r);
+void look_ends (struct engine *e, struct evictor_request *r);
 
 /* Record that [offset, offset+length) was read through the page cache. */
 void request_read (struct engine *e, uint64_t offset, uint64_t length);

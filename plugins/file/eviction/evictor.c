@@ -168,22 +168,20 @@ evictor_read (struct evictor *ev, uint64_t offset, uint64_t length)
 }
 
 void
-evictor_read_begins (struct evictor *ev, uint64_t offset, uint64_t length)
+evictor_read_begins (struct evictor *ev, struct evictor_request *r,
+                     uint64_t offset, uint64_t length)
 {
-  struct evictor_request r = { .offset = offset, .length = length };
-
+  *r = (struct evictor_request){ .offset = offset, .length = length };
   enter (ev);
-  ask_unlocks (ev, &r, look_asks, look_task);
+  ask_unlocks (ev, r, look_asks, look_task);
   leave (ev);
 }
 
 void
-evictor_read_ends (struct evictor *ev, uint64_t offset, uint64_t length)
+evictor_read_ends (struct evictor *ev, struct evictor_request *r)
 {
-  const struct evictor_request r = { .offset = offset, .length = length };
-
-  evictor_read (ev, offset, length);
-  cells_put (enter (ev), &r);
+  evictor_read (ev, r->offset, r->length);
+  look_ends (enter (ev), r);
   leave (ev);
 }
 
@@ -236,7 +234,7 @@ evictor_most_write (const struct evictor *ev)
 {
   const uint64_t share = throttle_share (&ev->engine.throttle);
 
-  return UINT32_C (1) << (31 - __builtin_clz (MIN (share, 32 << 20)));
+  return UINT32_C (1) << (31 - __builtin_clz (MIN (share, 2 << 20)));
 }
 
 int

@@ -27,6 +27,7 @@
 #include "errors.h"
 #include "pagecache.h"
 
+struct cell;
 struct evictor;
 
 struct evictor_config {
@@ -52,10 +53,10 @@ struct evictor_config {
 struct evictor_request {
   uint64_t offset, length;
   /* For the engine: */
-  uint64_t credit; /* bytes of its write slot */
-  bool has_credit; /* it owns them */
-  bool admitted;   /* its cells exist */
-  int error;       /* errno value, or 0 */
+  uint64_t credit;   /* bytes of its write slot */
+  bool has_credit;   /* it owns them */
+  struct cell *cell; /* that the range is in, or NULL: not admitted yet */
+  int error;         /* errno value, or 0 */
 };
 
 /* Create the evictor of a disk, with its thread.  What the configuration points
@@ -98,11 +99,12 @@ void evictor_count_reader (struct evictor *ev, uint64_t second, bool is_stream);
 void evictor_read (struct evictor *ev, uint64_t offset, uint64_t length);
 
 /* Call these around a read through the page cache, with preserve: the first
- * asks the kernel which pages are resident, the second does as evictor_read. At
- * most 32 MiB.
+ * asks the kernel which pages are resident, the second does as evictor_read.
+ * The range is in one cell.
  */
-void evictor_read_begins (struct evictor *ev, uint64_t offset, uint64_t length);
-void evictor_read_ends (struct evictor *ev, uint64_t offset, uint64_t length);
+void evictor_read_begins (struct evictor *ev, struct evictor_request *r,
+                          uint64_t offset, uint64_t length);
+void evictor_read_ends (struct evictor *ev, struct evictor_request *r);
 
 /* A read of [offset, offset+length) has bypassed the page cache. */
 void evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length);
@@ -113,13 +115,13 @@ void evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length);
  */
 void evictor_prefetch (struct evictor *ev, uint64_t offset, uint64_t length);
 
-/* Return true if pages of the range may be newer than the disk: they are being
- * written, or their writeback has not completed with success.
+/* Return true if pages of the range, in one cell, may be newer than the disk:
+ * they are being written, or their writeback has not completed with success.
  */
 bool evictor_is_newer (struct evictor *ev, uint64_t offset, uint64_t length);
 
-/* Return true if pages of the range may be newer than the disk, or were
- * recently read or prefetched and may still be resident.
+/* Return true if pages of the range, in one cell, may be newer than the disk,
+ * or were recently read or prefetched and may still be resident.
  */
 bool evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length);
 
@@ -127,14 +129,16 @@ bool evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length);
 
 /* Return the most that should be written at once, a power of two within the
  * disk's share, which shrinks while many disks are busy.  A larger write would
- * get its credit, too, when nothing else is dirty.
+ * get its credit, too, when nothing else is dirty.  It is at most 2 MiB, and no
+ * cell is smaller: a range that spans no multiple of it is in one cell.
  */
 uint32_t evictor_most_write (const struct evictor *ev);
 
 /* Call before a request writes [offset, offset+length) into the page cache.
  * Adds the range to a window and pins the window: it is neither waited for nor
  * dropped until evictor_write_ends.  Blocks while pages of the range are being
- * dropped, and while the writer waits for a write slot and credit.  length > 0.
+ * dropped, and while the writer waits for a write slot and credit.  The range
+ * is in one cell; length > 0.
  *
  * Returns 0, or the errno value of a writeback error: then the write must fail,
  * and evictor_write_ends must not follow.

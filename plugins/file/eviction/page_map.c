@@ -14,7 +14,6 @@
 bool
 page_map_init (struct page_map *m, uint64_t page_size, unsigned nr_windows)
 {
-  const size_t room = WINDOW_CELLS + WRITE_CELLS;
   unsigned i;
 
   memset (m, 0, sizeof *m);
@@ -22,15 +21,15 @@ page_map_init (struct page_map *m, uint64_t page_size, unsigned nr_windows)
   m->nr_windows = nr_windows;
   TAILQ_INIT (&m->reads);
   m->window = calloc (nr_windows + 1, sizeof *m->window);
-  m->in_windows = calloc (nr_windows * room, sizeof *m->in_windows);
-  m->pool_cells = nr_windows * room + READ_CELLS + CALL_CELLS;
+  m->in_windows = calloc (nr_windows * WINDOW_CELLS, sizeof *m->in_windows);
+  m->pool_cells = nr_windows * WINDOW_CELLS + READ_CELLS + CALL_CELLS;
   if (m->window == NULL || m->in_windows == NULL || !cells_init (m)) {
     free (m->in_windows);
     free (m->window);
     return false;
   }
   for (i = 1; i <= nr_windows; i++)
-    m->window[i].cells = m->in_windows + (i - 1) * room;
+    m->window[i].cells = m->in_windows + (i - 1) * WINDOW_CELLS;
   return true;
 }
 
@@ -43,29 +42,6 @@ page_map_free (struct page_map *m)
 }
 
 /* ---- writes ---- */
-
-/* Make the pages of a range that are in the cell dirty.  Returns the number of
- * pages that were not.
- */
-static unsigned
-make_dirty (const struct page_map *m, struct cell *c, uint64_t offset,
-            uint64_t length)
-{
-  const uint64_t start = c->nr * CELL_PAGES, size = m->page_size;
-  uint64_t page = offset / size, end = (offset + length + size - 1) / size;
-  unsigned nr = 0;
-
-  page = page > start ? page - start : 0;
-  end = end < start + CELL_PAGES ? end - start : CELL_PAGES;
-  for (; page < end; page++) {
-    const uint64_t bit = UINT64_C (1) << page % 64;
-
-    nr += !(c->dirty[page / 64] & bit);
-    c->dirty[page / 64] |= bit;
-    c->started[page / 64] &= ~bit;
-  }
-  return nr;
-}
 
 /* Move a cell to the filling window. */
 static void
@@ -84,42 +60,36 @@ move (struct page_map *m, struct cell *c)
 }
 
 uint64_t
-page_map_add (struct page_map *m, uint64_t offset, uint64_t length)
+page_map_add (struct page_map *m, struct cell *c, uint64_t offset,
+              uint64_t length)
 {
-  const uint64_t last = (offset + length - 1) / cell_size (m);
+  const uint64_t size = m->page_size, start = c->nr * CELL_PAGES;
+  const unsigned end = (offset + length + size - 1) / size - start;
   struct window *w = page_map_filling (m);
-  const unsigned before = w->pages;
-  uint64_t nr;
+  unsigned nr = 0, page = offset / size - start;
 
-  for (nr = offset / cell_size (m); nr <= last; nr++) {
-    struct cell *c = cell_get (m, nr);
+  move (m, c);
+  c->pins++;
+  w->pins++;
+  for (; page < end; page++) {
+    const uint64_t bit = UINT64_C (1) << page % 64;
 
-    move (m, c);
-    c->pins++;
-    w->pins++;
-    w->pages += make_dirty (m, c, offset, length);
-    cell_put (m, c);
+    nr += !(c->dirty[page / 64] & bit);
+    c->dirty[page / 64] |= bit;
+    c->started[page / 64] &= ~bit;
   }
-  return (w->pages - before) * m->page_size;
+  w->pages += nr;
+  return nr * size;
 }
 
 bool
-page_map_unpin (struct page_map *m, uint64_t offset, uint64_t length)
+page_map_unpin (struct page_map *m, struct cell *c)
 {
-  const uint64_t last = (offset + length - 1) / cell_size (m);
-  bool unpinned = false;
-  uint64_t nr;
+  struct window *w = &m->window[c->window];
 
-  for (nr = offset / cell_size (m); nr <= last; nr++) {
-    struct cell *c = cell_find (m, nr);
-    struct window *w = &m->window[c->window];
-
-    c->pins--;
-    w->pins--;
-    unpinned |= w->pins == 0 &&
-                (!page_map_has_room (m) || w != page_map_filling (m));
-  }
-  return unpinned;
+  c->pins--;
+  w->pins--;
+  return w->pins == 0 && (!page_map_has_room (m) || w != page_map_filling (m));
 }
 
 static int
@@ -170,18 +140,8 @@ page_map_free_oldest (struct page_map *m)
 bool
 page_map_has_dirty (const struct page_map *m, uint64_t offset, uint64_t length)
 {
-  const uint64_t size = m->page_size, end = offset + length;
-  uint64_t at = offset;
+  const uint64_t size = m->page_size, start = offset % cell_size (m);
+  const struct cell *c = cell_find (m, offset / cell_size (m));
 
-  while (at < end) {
-    const uint64_t start = at / cell_size (m) * cell_size (m);
-    const struct cell *c = cell_find (m, at / cell_size (m));
-
-    if (c)
-      at = start + cell_next_dirty (c, (at - start) / size, false) * size;
-    if (c && at < start + cell_size (m))
-      return at < end;
-    at = start + cell_size (m);
-  }
-  return false;
+  return c && cell_next_dirty (c, start / size, false) * size < start + length;
 }

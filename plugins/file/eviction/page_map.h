@@ -46,11 +46,6 @@
  */
 #define WINDOW_CELLS 512
 
-/* The most cells that one write may reach: connection_chunk and
- * evictor_most_write cut requests into at most 32 MiB.
- */
-#define WRITE_CELLS 17
-
 /* The most cells in the list of reads, and more for calls in progress: the pool
  * has as many beside those that the windows may need.
  */
@@ -151,13 +146,13 @@ page_map_has_room (const struct page_map *m)
   return m->fill - m->head < m->nr_windows;
 }
 
-/* Whether a request may add cells.  It seldom has to wait for that: only very
+/* Whether a request may add a cell.  It seldom has to wait for that: only very
  * many calls in progress hold more cells than CALL_CELLS.
  */
 static inline bool
 page_map_has_cells (const struct page_map *m)
 {
-  return m->nr_cells + WRITE_CELLS <= m->pool_cells;
+  return m->nr_cells < m->pool_cells;
 }
 
 /* Whether a window has pages. */
@@ -180,8 +175,8 @@ void cells_rest (struct page_map *m);
 
 /* cell_find returns a cell, or NULL if it does not exist.  cell_get makes it if
  * it does not exist, with one more reference, or returns NULL if the pool is
- * empty: see page_map_has_cells.  cell_put gives up a
- * reference, and the cell if nothing needs it.
+ * empty: see page_map_has_cells.  cell_put gives up a reference, and the cell
+ * if nothing needs it.
  */
 struct cell *cell_find (const struct page_map *m, uint64_t nr);
 struct cell *cell_get (struct page_map *m, uint64_t nr);
@@ -226,15 +221,17 @@ void cell_unlist (struct page_map *m, struct cell *c);
 
 /* ---- writes ---- */
 
-/* Add the cells of [offset, offset+length) to the filling window, pin them, and
- * make the pages dirty; length > 0.  Returns the bytes that were not dirty.
+/* Add a cell to the filling window, pin it, and make the pages of [offset,
+ * offset+length), in the cell, dirty; length > 0.  Returns the bytes that were
+ * not dirty.
  */
-uint64_t page_map_add (struct page_map *m, uint64_t offset, uint64_t length);
+uint64_t page_map_add (struct page_map *m, struct cell *c, uint64_t offset,
+                       uint64_t length);
 
-/* End the pins of page_map_add.  Returns true if a sealed window has no pins
- * any more.
+/* End the pin of page_map_add.  Returns true if a sealed window has no pins any
+ * more.
  */
-bool page_map_unpin (struct page_map *m, uint64_t offset, uint64_t length);
+bool page_map_unpin (struct page_map *m, struct cell *c);
 
 /* Seal the filling window, if it has pages.  Returns false if it has none. */
 bool page_map_seal (struct page_map *m);
@@ -247,7 +244,8 @@ void page_map_free_oldest (struct page_map *m);
 
 /* ---- looking ---- */
 
-/* Return whether any page of a range may be newer than the disk. */
+/* Return whether any page of a range, in one cell, may be newer than the disk.
+ */
 bool page_map_has_dirty (const struct page_map *m, uint64_t offset,
                          uint64_t length);
 

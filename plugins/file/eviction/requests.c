@@ -6,44 +6,32 @@
 
 #include <config.h>
 
+#include <assert.h>
+
 #include "engine.h"
 
 /* ---- other processes' pages ---- */
 
-/* Return the first cell of the range that was not looked at to the end, or
- * NULL.  All exist.
- */
+/* The cell of a request, with one more reference. */
 static struct cell *
-unknown_cell (const struct engine *e, const struct evictor_request *r)
+get_cell (struct engine *e, const struct evictor_request *r)
 {
-  const uint64_t size = cell_size (&e->map);
-  uint64_t nr;
+  const uint64_t size = cell_size (&e->map), nr = r->offset / size;
 
-  for (nr = r->offset / size; nr <= (r->offset + r->length - 1) / size; nr++) {
-    struct cell *c = cell_find (&e->map, nr);
-
-    if (c->looked != LOOKED)
-      return c;
-  }
-  return NULL;
+  assert ((r->offset + r->length - 1) / size == nr);
+  return cell_get (&e->map, nr);
 }
 
 enum reply
 look_asks (struct engine *e, struct evictor_request *r)
 {
-  const uint64_t size = cell_size (&e->map);
-  const struct cell *c;
-  uint64_t nr;
-
-  if (!r->admitted) {
-    if (!page_map_has_cells (&e->map))
-      return WAIT;
-    for (nr = r->offset / size; nr <= (r->offset + r->length - 1) / size; nr++)
-      cell_get (&e->map, nr);
-    r->admitted = true;
-  }
-  c = unknown_cell (e, r);
-  return c == NULL ? GO : c->looked == NOT_LOOKED ? DO : WAIT;
+  if (r->cell == NULL && !page_map_has_cells (&e->map))
+    return WAIT;
+  if (r->cell == NULL)
+    r->cell = get_cell (e, r);
+  return r->cell->looked == LOOKED       ? GO
+         : r->cell->looked == NOT_LOOKED ? DO
+                                         : WAIT;
 }
 
 /* Mark the pages that were resident as another process's: no request has used
@@ -67,7 +55,7 @@ look_task (struct engine *e, struct evictor_request *r, struct task *t)
 {
   const uint64_t size = cell_size (&e->map);
 
-  t->cell = unknown_cell (e, r);
+  t->cell = r->cell;
   t->cell->looked = LOOKING;
   t->kind = TASK_FIND;
   t->runs[0] = (struct extent){ t->cell->nr * size, size };
@@ -77,14 +65,10 @@ look_task (struct engine *e, struct evictor_request *r, struct task *t)
 }
 
 void
-cells_put (struct engine *e, const struct evictor_request *r)
+look_ends (struct engine *e, struct evictor_request *r)
 {
-  const uint64_t size = cell_size (&e->map);
-  uint64_t nr;
-
   e->wake.requests |= !page_map_has_cells (&e->map);
-  for (nr = r->offset / size; nr <= (r->offset + r->length - 1) / size; nr++)
-    cell_put (&e->map, cell_find (&e->map, nr));
+  cell_put (&e->map, r->cell);
 }
 
 /* ---- reading ---- */
@@ -134,8 +118,10 @@ static void
 add_write (struct engine *e, struct evictor_request *r)
 {
   counts_touch (e, r->offset, r->length, 0);
+  r->cell = get_cell (e, r);
   throttle_return (&e->throttle,
-                   r->credit - page_map_add (&e->map, r->offset, r->length));
+                   r->credit -
+                     page_map_add (&e->map, r->cell, r->offset, r->length));
   if (page_map_is_full (&e->map, window_size (e), WINDOW_CELLS))
     page_map_seal (&e->map);
   /* The write may have taken the last pinned cell of a sealed window. */
@@ -170,14 +156,13 @@ admission (struct engine *e, struct evictor_request *r)
   if (drop != NO_DROP || !has_cells || !page_map_has_room (&e->map))
     return WAIT;
   add_write (e, r);
-  r->admitted = true;
   return GO;
 }
 
 enum reply
 write_asks (struct engine *e, struct evictor_request *r)
 {
-  const enum reply reply = r->admitted ? GO : admission (e, r);
+  const enum reply reply = r->cell ? GO : admission (e, r);
 
   return reply == GO && !r->error && e->config->preserve ? look_asks (e, r)
                                                          : reply;
@@ -187,7 +172,8 @@ void
 write_ends (struct engine *e, struct evictor_request *r)
 {
   idle_note_request (e);
-  e->wake.thread |= page_map_unpin (&e->map, r->offset, r->length);
+  e->wake.thread |= page_map_unpin (&e->map, r->cell);
+  cell_put (&e->map, r->cell);
   throttle_leave (&e->throttle, r->credit);
   e->wake.thread |= throttle_is_short (&e->throttle);
 }
