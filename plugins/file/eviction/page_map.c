@@ -14,30 +14,22 @@
 bool
 page_map_init (struct page_map *m, uint64_t page_size, unsigned nr_windows)
 {
-  unsigned i;
-
   memset (m, 0, sizeof *m);
   m->page_size = page_size;
   m->nr_windows = nr_windows;
   TAILQ_INIT (&m->reads);
   m->window = calloc (nr_windows + 1, sizeof *m->window);
-  m->in_windows = calloc (nr_windows * WINDOW_CELLS, sizeof *m->in_windows);
   m->pool_cells = nr_windows * WINDOW_CELLS + READ_CELLS + CALL_CELLS;
-  if (m->window == NULL || m->in_windows == NULL || !cells_init (m)) {
-    free (m->in_windows);
-    free (m->window);
-    return false;
-  }
-  for (i = 1; i <= nr_windows; i++)
-    m->window[i].cells = m->in_windows + (i - 1) * WINDOW_CELLS;
-  return true;
+  if (m->window && cells_init (m))
+    return true;
+  free (m->window);
+  return false;
 }
 
 void
 page_map_free (struct page_map *m)
 {
   cells_free (m);
-  free (m->in_windows);
   free (m->window);
 }
 
@@ -132,7 +124,7 @@ page_map_free_oldest (struct page_map *m)
       w->cells[i]->window = 0;
     cell_put (m, w->cells[i]);
   }
-  *w = (struct window){ .cells = w->cells };
+  w->nr_cells = w->pages = w->started = 0;
 }
 
 /* ---- looking ---- */

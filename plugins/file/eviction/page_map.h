@@ -81,11 +81,11 @@ struct cell {
 enum { NOT_LOOKED, LOOKING, LOOKED };
 
 struct window {
-  struct cell **cells; /* sorted once sealed; some may have left the window */
   unsigned nr_cells;
   unsigned pages;   /* that writes have made dirty while it was filled */
   unsigned pins;    /* of its cells */
   unsigned started; /* index of the first cell that is not started */
+  struct cell *cells[WINDOW_CELLS]; /* sorted once sealed; some may have left */
 };
 
 TAILQ_HEAD (cells, cell);
@@ -102,9 +102,8 @@ struct page_map {
   unsigned nr_windows;
   struct window *window; /* by number; 0 is not used */
   uint64_t head, fill;   /* windows before them: that are free again, sealed */
-  struct cell **in_windows;      /* room for the cells of all windows */
-  struct pool *pool;             /* see cell.c */
-  struct bucket free;            /* cells of the pool that have been used */
+  struct pool *pool;     /* see cell.c */
+  struct bucket free;    /* cells of the pool that have been used */
   size_t pool_cells, used_cells; /* of the pool, and that were ever used */
   size_t nr_cells;               /* that exist */
   struct cells reads;            /* cells that were read: those that were
