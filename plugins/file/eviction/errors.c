@@ -23,15 +23,13 @@ errors_init (struct errors *e, const struct errors_config *config)
   e->has_range = pagecache_has_range (config->fd);
   lock_init (&e->lock);
   cond_init (&e->call_ended);
-  cond_init (&e->synced[0]);
-  cond_init (&e->synced[1]);
+  cond_init (&e->synced);
 }
 
 void
 errors_free (struct errors *e)
 {
-  cond_destroy (&e->synced[1]);
-  cond_destroy (&e->synced[0]);
+  cond_destroy (&e->synced);
   cond_destroy (&e->call_ended);
   lock_destroy (&e->lock);
 }
@@ -201,10 +199,10 @@ sync_for_requests (struct errors *e, int fd)
 static void
 sync_unlocks (struct errors *e, int fd)
 {
-  const uint64_t mine = ++e->nr_syncs;
   unsigned before;
 
   lock_assert (&e->lock);
+  e->nr_syncs++;
   e->syncing = true;
   lock_release (&e->lock);
   sync_for_requests (e, fd);
@@ -214,9 +212,7 @@ sync_unlocks (struct errors *e, int fd)
   while (e->calls[before] > 0)
     lock_wait (&e->lock, &e->call_ended);
   e->syncing = false;
-  /* One of those that wait for the next sync begins it. */
-  cond_broadcast (&e->synced[(mine + 1) % 2]);
-  cond_broadcast (&e->synced[mine % 2]);
+  cond_broadcast (&e->synced); /* one that waits for the next begins it */
 }
 
 int
@@ -230,7 +226,7 @@ errors_sync (struct errors *e, int fd)
   lock_take (&e->lock);
   mine = e->nr_syncs + 1; /* the next one that begins */
   while (e->syncing && (own || e->nr_syncs <= mine))
-    lock_wait (&e->lock, &e->synced[mine % 2]);
+    lock_wait (&e->lock, &e->synced);
   if ((own || e->nr_syncs < mine) && !errors_now (e))
     sync_unlocks (e, own ? fd : e->config.fd);
   lock_release (&e->lock);

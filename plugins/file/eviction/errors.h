@@ -56,10 +56,9 @@ struct errors {
   unsigned phase;              /* 0 or 1: of calls that begin now */
   unsigned calls[2];           /* in progress, by phase */
   struct cond call_ended;
-  uint64_t nr_syncs;     /* for requests, that have begun */
-  bool syncing;          /* the last one is in progress */
-  struct cond synced[2]; /* a sync with an even, odd number has ended, or that
-                          * before it */
+  uint64_t nr_syncs;  /* for requests, that have begun */
+  bool syncing;       /* the last one is in progress */
+  struct cond synced; /* a sync has ended */
 };
 
 /* What the configuration points to outlives the latch. */
@@ -92,9 +91,9 @@ void errors_record (struct errors *e, int err, uint64_t offset,
 unsigned errors_call_begins (struct errors *e);
 void errors_call_ends (struct errors *e, unsigned call);
 
-/* Ask the description of "fd", which no flush syncs, and that of the disk, which
- * may be older, whether the writeback of pages has failed, and record that.
- * Does not block.
+/* Ask the description of "fd", which no flush syncs, and that of the disk,
+ * which may be older, whether the writeback of pages has failed, and record
+ * that. Does not block.
  */
 void errors_look (struct errors *e, int fd);
 
