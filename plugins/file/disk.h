@@ -78,7 +78,6 @@ struct disk {
   bool direct_is_exact;   /* O_DIRECT never uses the page cache */
   struct direct direct;   /* open if reads may need it */
   atomic_bool direct_works; /* a direct read has succeeded */
-  atomic_uint direct_leaks; /* direct reads that brought pages in */
   struct errors errors;     /* has its own lock */
   struct evictor *evictor;  /* has its own lock; NULL = no eviction */
 };
@@ -118,11 +117,10 @@ bool identity_of (int fd, struct identity *id);
 int identity_order (const void *a, const void *b);
 
 /* Return a property of the block device that "fd" is open on: what the ioctl
- * "request" stores as an int, or, where a sandbox refuses ioctls on devices (as
- * Landlock does since Linux 6.10), the number in the file "name" of sysfs.
- * Returns -1 if neither is available, or "fd" is no block device.
+ * "request" stores as an int.  Returns -1 if a sandbox refuses ioctls on
+ * devices (as Landlock does since Linux 6.10), or "fd" is no block device.
  */
-long device_property (int fd, unsigned long request, const char *name);
+long device_property (int fd, unsigned long request);
 
 /* Set what the file and its device can do.  "fd" is a client's descriptor. */
 void disk_probe (struct disk *d, int fd);

@@ -178,7 +178,7 @@ would_fail_again (int err)
 static bool
 is_read_only_device (int fd)
 {
-  return device_property (fd, BLKROGET, "ro") > 0;
+  return device_property (fd, BLKROGET) > 0;
 }
 
 /* How long to wait until another process gives up its lease of the file, and

@@ -103,7 +103,7 @@ file_is_rotational (void *handle)
   struct connection *c = handle;
 
   return c->disk->id.is_block &&
-         device_property (c->file.fd, BLKROTATIONAL, "queue/rotational") > 0;
+         device_property (c->file.fd, BLKROTATIONAL) > 0;
 }
 
 static int

@@ -98,19 +98,19 @@ identity_order (const void *a, const void *b)
 
 /* ---- the device ---- */
 
-/* Read a number from a file about the device in a folder below /sys; "name" is
- * below "part" of that.  Returns -1 if it is not there: btrfs and overlayfs
- * have no device of their own.
+/* Read the readahead, in KiB, of the device in a folder below /sys; it is below
+ * "part" of that.  Returns -1 if it is not there: btrfs and overlayfs have no
+ * device of their own.
  */
 static long
-sysfs_number (const char *folder, dev_t dev, const char *part, const char *name)
+read_ahead_of (const char *folder, dev_t dev, const char *part)
 {
   char path[128];
   long n = -1;
   FILE *fp;
 
-  snprintf (path, sizeof path, "/sys/%s/%u:%u/%s%s", folder, major (dev),
-            minor (dev), part, name);
+  snprintf (path, sizeof path, "/sys/%s/%u:%u/%sread_ahead_kb", folder,
+            major (dev), minor (dev), part);
   fp = fopen (path, "re");
   if (fp == NULL)
     return -1;
@@ -121,20 +121,11 @@ sysfs_number (const char *folder, dev_t dev, const char *part, const char *name)
 }
 
 long
-device_property (int fd, unsigned long request, const char *name)
+device_property (int fd, unsigned long request)
 {
   unsigned value = 0;
-  struct stat st;
-  long n;
 
-  if (ioctl (fd, request, &value) == 0)
-    return value;
-  if (fstat (fd, &st) == -1 || !S_ISBLK (st.st_mode))
-    return -1;
-  n = sysfs_number ("dev/block", st.st_rdev, "", name);
-  if (n == -1) /* a partition */
-    n = sysfs_number ("dev/block", st.st_rdev, "../", name);
-  return n;
+  return ioctl (fd, request, &value) == 0 ? value : -1L;
 }
 
 /* btrfs hides its device, and reads ahead at least 4 MiB.  The kernel doubles
@@ -143,10 +134,10 @@ device_property (int fd, unsigned long request, const char *name)
 uint64_t
 disk_read_ahead (const struct disk *d)
 {
-  long kb = sysfs_number ("class/bdi", d->id.dev, "", "read_ahead_kb");
+  long kb = read_ahead_of ("class/bdi", d->id.dev, "");
 
   if (kb == -1) /* a partition: its parent has it */
-    kb = sysfs_number ("dev/block", d->id.dev, "../queue/", "read_ahead_kb");
+    kb = read_ahead_of ("dev/block", d->id.dev, "../queue/");
   if (kb == -1)
     kb = 4096;
   if (options.fadvise == POSIX_FADV_SEQUENTIAL)
@@ -168,10 +159,9 @@ can_be_preferred (long size)
 static void
 probe_block_device (struct disk *d, int fd)
 {
-  const long minimum = device_property (fd, BLKIOMIN, "queue/minimum_io_size");
-  const long optimal = device_property (fd, BLKIOOPT, "queue/optimal_io_size");
-  const long sector = device_property (fd, BLKSSZGET,
-                                       "queue/logical_block_size");
+  const long minimum = device_property (fd, BLKIOMIN);
+  const long optimal = device_property (fd, BLKIOOPT);
+  const long sector = device_property (fd, BLKSSZGET);
 
   if (sector > (long) d->pages.unit)
     d->pages.unit = sector;

@@ -89,20 +89,6 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
  */
 #define COMPRESSED_UNIT (128 * 1024)
 
-/* Report that direct reads bring pages in.  The first time, another process may
- * have read the pages at that moment.
- */
-static void
-log_leak (struct connection *c)
-{
-  if (atomic_fetch_add (&c->disk->direct_leaks, 1) == 1)
-    nbdkit_error ("%s: cache=preserve: the file system reads this file through "
-                  "the page cache in spite of O_DIRECT (is it compressed?): "
-                  "the pages that it reads are dropped, but its readahead "
-                  "may stay in memory; use cache=none",
-                  c->file.name);
-}
-
 /* Read a range and let the pages be dropped that were not resident before. */
 static int
 read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
@@ -111,18 +97,12 @@ read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,
   const uint64_t unit = direct ? COMPRESSED_UNIT : 1;
   const uint64_t start = offset / unit * unit;
   const uint64_t end = (offset + count + unit - 1) / unit * unit;
-  const struct disk *d = c->disk;
-  struct evictor *ev = d->evictor;
+  struct evictor *ev = c->disk->evictor;
   struct evictor_request r;
-  bool may_leak;
   int err;
 
   evictor_read_begins (ev, &r, start, end - start);
-  may_leak = direct && d->direct_leaks < 2 &&
-             pagecache_count (&d->pages, d->fd, start, end - start) == 0;
   err = read_all (c, buf, count, offset, direct);
-  if (may_leak && pagecache_count (&d->pages, d->fd, start, end - start) > 0)
-    log_leak (c);
   evictor_read_ends (ev, &r);
   return err;
 }
