@@ -81,7 +81,8 @@ pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
 }
 
 int
-pagecache_write_all (int fd)
+pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
+                uint64_t length)
 {
   is_clean |= write_cleans;
   return report (fd, &during_report);

@@ -168,7 +168,7 @@ errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
   const unsigned call = errors_call_begins (e);
   bool is_clean = waits && pagecache_is_clean (pc, fd, 0, 0);
   const int err = is_clean ? pagecache_error (fd)
-                  : waits  ? pagecache_write_all (fd)
+                  : waits  ? pagecache_wait (pc, fd, 0, 0)
                            : 0;
 
   errors_record (e, err, 0, 0);

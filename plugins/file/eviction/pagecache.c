@@ -53,12 +53,6 @@ pagecache_start (const struct pagecache *pc, int fd, uint64_t offset,
   (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |                       \
    SYNC_FILE_RANGE_WAIT_AFTER)
 
-int
-pagecache_write_all (int fd)
-{
-  return kernel_sync_range (fd, 0, 0, WRITE_AND_WAIT);
-}
-
 uint64_t
 pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                  uint64_t length)

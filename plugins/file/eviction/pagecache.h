@@ -84,24 +84,18 @@ bool pagecache_is_refusal (int err);
 int pagecache_start (const struct pagecache *pc, int fd, uint64_t offset,
                      uint64_t length);
 
-/* Write all dirty pages of the file and wait for them, without the file
- * system's fsync.  Returns 0, also if nothing was started, or the errno value
- * with which the writeback of pages has failed; it is reported once on each
- * description. Needs pagecache_has_range.
- */
-int pagecache_write_all (int fd);
-
 /* Return the bytes of the dirty pages of a range, or "length" if the number is
  * not known.
  */
 uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                           uint64_t length);
 
-/* Wait for the writeback of a range, also of pages that are still dirty,
- * because pagecache_start skips a page that is under writeback when it is
- * written again. Needs by_range.  Blocks on the disk.  Returns 0 or an errno
- * value.  The error may be of any page in the file, and is reported once on
- * each description.
+/* Wait for the writeback of a range (length 0: to the end of the file), also of
+ * pages that are still dirty, because pagecache_start skips a page that is
+ * under writeback when it is written again.  Needs pagecache_has_range; the
+ * pages may be dropped afterwards with by_range.  Blocks on the disk.  Returns
+ * 0 or an errno value.  The error may be of any page in the file, and is
+ * reported once on each description.
  */
 int pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
                     uint64_t length);
