@@ -128,10 +128,8 @@ exports_check (const char *key, const char *value)
     const int fd = call_openat2 (AT_FDCWD, ".", RESOLVE_BENEATH);
 
     if (fd == -1) {
-      nbdkit_error (
-        "symlinks=%s: needs openat2 (Linux 5.6), and the kernel has "
-        "none, or a sandbox forbids it: %m",
-        options.symlinks == SYMLINKS_BENEATH ? "beneath" : "refuse");
+      nbdkit_error ("symlinks=: beneath and refuse need openat2 (Linux 5.6): "
+                    "the kernel has none, or a sandbox forbids it: %m");
       return -1;
     }
     close (fd);

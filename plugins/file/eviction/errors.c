@@ -179,22 +179,11 @@ errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
   errors_call_ends (e, call);
 }
 
-/* A connection may have been opened after an error of its file, so the disk's
- * description, which is as old as the disk, is asked, too.
- */
-static void
-sync_for_requests (struct errors *e, int fd)
-{
-  sync_fd (e, fd, true);
-  if (fd != e->config.fd && e->has_range)
-    errors_record (e, pagecache_error (e->config.fd), 0, 0);
-  else if (fd != e->config.fd)
-    sync_fd (e, e->config.fd, true);
-}
-
-/* The next sync.  Then wait until all calls that are in progress have recorded
- * their result: those that begin later have the other phase, which has no call
- * left from the sync before.
+/* The next sync.  A connection may have been opened after an error of its file,
+ * so the disk's description, which is as old as the disk, is asked, too.  Then
+ * wait until all calls that are in progress have recorded their result: those
+ * that begin later have the other phase, which has no call left from the sync
+ * before.
  */
 static void
 sync_unlocks (struct errors *e, int fd)
@@ -205,7 +194,11 @@ sync_unlocks (struct errors *e, int fd)
   e->nr_syncs++;
   e->syncing = true;
   lock_release (&e->lock);
-  sync_for_requests (e, fd);
+  sync_fd (e, fd, true);
+  if (fd != e->config.fd && e->has_range)
+    errors_record (e, pagecache_error (e->config.fd), 0, 0);
+  else if (fd != e->config.fd)
+    sync_fd (e, e->config.fd, true);
   lock_take (&e->lock);
   before = e->phase;
   e->phase = !before;

@@ -49,10 +49,6 @@ pagecache_start (const struct pagecache *pc, int fd, uint64_t offset,
   return did_nothing (err) ? 0 : err;
 }
 
-#define WRITE_AND_WAIT                                                         \
-  (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |                       \
-   SYNC_FILE_RANGE_WAIT_AFTER)
-
 uint64_t
 pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
                  uint64_t length)
@@ -72,11 +68,13 @@ int
 pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
                 uint64_t length)
 {
+  const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                       SYNC_FILE_RANGE_WAIT_AFTER;
   unsigned tries = 0;
   int err;
 
   do
-    err = kernel_sync_range (fd, offset, length, WRITE_AND_WAIT);
+    err = kernel_sync_range (fd, offset, length, all);
   while (did_nothing (err) && pc->counts == COUNTS_BY_CACHESTAT &&
          pagecache_dirty (pc, fd, offset, length) > 0 &&
          ++tries < MOST_INTERRUPTS);
