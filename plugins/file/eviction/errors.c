@@ -81,6 +81,7 @@ log_error (const struct errors *e, int err, uint64_t offset, uint64_t length)
 void
 errors_record (struct errors *e, int err, uint64_t offset, uint64_t length)
 {
+  const int reported = err;
   int none = 0;
 
   if (err == 0)
@@ -92,7 +93,7 @@ errors_record (struct errors *e, int err, uint64_t offset, uint64_t length)
   if (!atomic_compare_exchange_strong (&e->first, &none, err))
     return;
   counters_add (e->config.counters, STATS_WRITEBACK_ERRORS, 1);
-  log_error (e, err, offset, length);
+  log_error (e, reported, offset, length);
 }
 
 int
