@@ -133,12 +133,12 @@ let_pages_go
 # nbdcopy does not read holes, so what others have read there stays.
 head -c 1M in.img >sparse
 truncate -s 64M sparse
-cat sparse >cat
-rm cat
-copies sparse cat
-same sparse cat
+cat sparse >copy.img
+rm copy.img
+copies sparse copy.img
+same sparse copy.img
 tail -n 1 out | grep -q '^sparse: perhaps holes' || fail "a hole: $(<out)"
-rm cat
+rm copy.img
 
 # A copy that fails removes what it has made, and nothing else.
 status=0
