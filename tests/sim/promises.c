@@ -549,8 +549,10 @@ promise_empty (struct file *f, const char *when)
    */
   if (P.no_counts == 2 && P.mapper && d && d->refs > 0)
     return;
-  /* After an error no flush writes what another process has written. */
-  if (P.writer && is_latched (d))
+  /* After an error no flush writes what another process has written; and a drop
+   * starts the writeback of pages only up to one that fails to start.
+   */
+  if ((P.writer || P.start_error_one_in) && is_latched (d))
     return;
   /* An idle disk that does not answer is emptied a few times. */
   if (P.hang_to && f == file && d && d->refs > 0)
