@@ -185,6 +185,7 @@ set_up (struct disk *d, const struct exported *e)
   struct stats *stats = stats_of (e->path);
   struct errors_config errors = {
     .per_handle = pagecache_syncs_handles (d->id.magic),
+    .writable = e->writable,
     .before = d->lost,
     .name = d->name,
     .counters = stats ? &stats->counters : NULL,

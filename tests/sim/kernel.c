@@ -519,7 +519,7 @@ writeback_ends (struct file *f, uint32_t first, uint32_t nr, bool failed)
 
   f->lost_data |= failed;
   if (failed)
-    mapping_set_error (f, EIO);
+    mapping_set_error (f, P.ambiguous ? EOPNOTSUPP : EIO);
   for (p = first; p < first + nr; p++) {
     struct page *page = &f->page[p];
 

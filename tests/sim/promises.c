@@ -192,7 +192,8 @@ promise_flush_begins (struct promised_flush *fl, struct file *f,
 }
 
 /* "No success is reported over lost data", except for that of an earlier life,
- * of which a request has failed for the loss.
+ * of which a request has failed for the loss, or which a client that may only
+ * read flushes, when the file system refuses that.
  */
 static void
 check_half (const struct promised_flush *fl, const struct covered *c,
@@ -205,7 +206,8 @@ check_half (const struct promised_flush *fl, const struct covered *c,
 
   if (page->durable[h] >= version ||
       (life < f->life &&
-       ((P.cached && page->nr_losses > 0) || life <= known[f->nr].told)))
+       ((P.cached && page->nr_losses > 0) || life <= known[f->nr].told ||
+        (P.ambiguous && !f->disk->writable))))
     return;
   fault ("a flush of connection %u succeeds, and version %u of page %u, which "
          "connection %u wrote, is not on the disk",

@@ -81,6 +81,7 @@
   X (fault_from)                                                               \
   X (fault_to)                                                                 \
   X (write_error_one_in)                                                       \
+  X (ambiguous) /* 1: with an errno that also means a missing fsync */         \
   X (flush_error_one_in) /* which loses the disk's cache */                    \
   X (start_error_one_in) /* no blocks: only the starter gets the error */      \
   X (start_again_one_in) /* a start fails, and nothing is lost */              \

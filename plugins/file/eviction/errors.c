@@ -144,17 +144,17 @@ errors_look (struct errors *e, int fd)
 
 /* ---- syncs ---- */
 
-/* A file system may lack fsync, or refuse it to a reader.  That is no error
- * before the first change, and none for the evictor.  But a writeback may fail
- * with the same errno, and then the next fsync succeeds: a flush that is
- * refused closes the latch.
+/* A read-only file system may lack fsync, and others refuse it to a reader.  It
+ * is no error of a disk that no client may write to.  But a writeback may fail
+ * with the same errno, perhaps of data of earlier clients, and then the next
+ * fsync succeeds: any other sync that is refused closes the latch.
  */
 static void
-sync_fd (struct errors *e, int fd, bool is_flush)
+sync_fd (struct errors *e, int fd)
 {
   const int err = kernel_sync (fd);
 
-  if (!pagecache_is_refusal (err) || (is_flush && errors_changed (e)))
+  if (!pagecache_is_refusal (err) || e->config.writable)
     errors_record (e, err, 0, 0);
 }
 
@@ -176,7 +176,7 @@ errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
   if (waits && !is_clean && pc->shows_writeback)
     is_clean = pagecache_is_clean (pc, fd, 0, 0);
   if (err == 0 && !is_clean)
-    sync_fd (e, fd, false);
+    sync_fd (e, fd);
   errors_call_ends (e, call);
 }
 
@@ -195,11 +195,11 @@ sync_unlocks (struct errors *e, int fd)
   e->nr_syncs++;
   e->syncing = true;
   lock_release (&e->lock);
-  sync_fd (e, fd, true);
+  sync_fd (e, fd);
   if (fd != e->config.fd && e->has_range)
     errors_record (e, pagecache_error (e->config.fd), 0, 0);
   else if (fd != e->config.fd)
-    sync_fd (e, e->config.fd, true);
+    sync_fd (e, e->config.fd);
   lock_take (&e->lock);
   before = e->phase;
   e->phase = !before;

@@ -39,6 +39,7 @@ struct pagecache;
 struct errors_config {
   int fd;           /* the description that flushes sync */
   bool per_handle;  /* see pagecache_syncs_handles */
+  bool writable;    /* clients may change the disk */
   int before;       /* errno value of an error of an earlier life of the disk,
                      * for which no request has failed, or 0 */
   const char *name; /* for messages */
@@ -118,7 +119,7 @@ bool errors_changed (const struct errors *e);
  * the request fails.  Blocks on the disk.
  *
  * A file system that has no fsync, or refuses it to this descriptor, closes the
- * latch, unless no request has changed the disk.
+ * latch of a writable disk.
  */
 int errors_sync (struct errors *e, int fd);
 
