@@ -274,9 +274,8 @@ connection_is_written (const struct connection *c, uint64_t offset,
   if (!d->pages.by_range)
     return errors_sync (&d->errors, c->file.fd) == 0;
   call = errors_call_begins (&d->errors);
-  errors_record (&d->errors,
-                 pagecache_wait (&d->pages, c->file.fd, offset, length), offset,
-                 length);
+  errors_record (&d->errors, pagecache_wait (c->file.fd, offset, length),
+                 offset, length);
   errors_call_ends (&d->errors, call);
   /* An older description may have an error. */
   return connection_look (c);

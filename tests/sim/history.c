@@ -30,7 +30,7 @@ make_faults (struct parameters *p)
   p->fault_from = 10000 + random_below (30);
   p->fault_to = p->fault_from + ONE_OF (3, 30, 500, 100000);
   p->write_error_one_in = ONE_OF (0, 1, 2, 4, 10, 30);
-  p->ambiguous = one_in (8);
+  p->ambiguous = one_in (4) ? 1 + random_below (2) : 0;
   if (one_in (2))
     p->flush_error_one_in = ONE_OF (0, 0, 1, 3);
   if (one_in (6))

@@ -224,7 +224,7 @@ files_reset (void)
     f->life = 0;
     f->requested = f->held_until = f->closed_at = f->ahead_at = 0;
     memset (f->read_at, 0, sizeof f->read_at);
-    f->untold = f->lost_data = f->unclear = false;
+    f->untold = f->lost_data = false;
   }
 }
 
@@ -515,11 +515,12 @@ end_ordered (struct file *f, uint32_t p, bool failed)
 void
 writeback_ends (struct file *f, uint32_t first, uint32_t nr, bool failed)
 {
+  static const int error[] = { EIO, EOPNOTSUPP, ENOMEM };
   uint32_t p;
 
   f->lost_data |= failed;
   if (failed)
-    mapping_set_error (f, P.ambiguous ? EOPNOTSUPP : EIO);
+    mapping_set_error (f, error[P.ambiguous]);
   for (p = first; p < first + nr; p++) {
     struct page *page = &f->page[p];
 
@@ -631,11 +632,8 @@ start_writeback (struct file *f, uint32_t p, uint32_t end, bool all,
   if (is_faulty () && one_in (P.start_again_one_in)) {
     const int err = one_in (3) ? EIO : one_in (2) ? ENOMEM : EAGAIN;
 
-    /* Nothing is lost.  A caller that waits, too, sees that if it can count
-     * pages, and finds them dirty.
-     */
-    f->unclear |= all;
-    f->lost_data |= err == EIO || (all && (P.fs > BLOCK_DEVICE || P.no_counts));
+    /* Nothing is lost, but a caller that waits, too, cannot know that. */
+    f->lost_data |= err == EIO || all;
     return err;
   }
   while ((p = bits_next (&f->dirty, p, end)) < end) {
@@ -930,7 +928,6 @@ kernel_count (int fd, uint64_t offset, uint64_t length,
     return true;
   counts->cached = bits_count (&f->resident, p, end);
   counts->dirty = count_folios (f, &f->dirty, p, end);
-  f->lost_data |= f->unclear && counts->dirty == 0;
   counts->writeback = count_folios (f, &f->writeback, p, end);
   trace ("cachestat (pages [%u,%u)): %u cached, %u dirty, %u writeback", p, end,
          (unsigned) counts->cached, (unsigned) counts->dirty,

@@ -207,7 +207,7 @@ check_half (const struct promised_flush *fl, const struct covered *c,
   if (page->durable[h] >= version ||
       (life < f->life &&
        ((P.cached && page->nr_losses > 0) || life <= known[f->nr].told ||
-        (P.ambiguous && !f->disk->writable))))
+        (P.ambiguous == 1 && !f->disk->writable))))
     return;
   fault ("a flush of connection %u succeeds, and version %u of page %u, which "
          "connection %u wrote, is not on the disk",

@@ -81,7 +81,8 @@
   X (fault_from)                                                               \
   X (fault_to)                                                                 \
   X (write_error_one_in)                                                       \
-  X (ambiguous) /* 1: with an errno that also means a missing fsync */         \
+  X (ambiguous) /* 1: with an errno that also means a missing fsync; 2: that   \
+                 * also means that it has not begun */                         \
   X (flush_error_one_in) /* which loses the disk's cache */                    \
   X (start_error_one_in) /* no blocks: only the starter gets the error */      \
   X (start_again_one_in) /* a start fails, and nothing is lost */              \
@@ -335,7 +336,6 @@ struct file {
   uint64_t ahead_at;   /* time: readahead has ended */
   bool untold;    /* an error of a closed disk, for which no request failed */
   bool lost_data; /* an error was injected that may lose data; or there was */
-  bool unclear;   /* one of a start that may be one of a writeback */
 };
 
 #define MOST_FILES 3

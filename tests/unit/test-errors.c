@@ -82,8 +82,7 @@ pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
 }
 
 int
-pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
-                uint64_t length)
+pagecache_wait (int fd, uint64_t offset, uint64_t length)
 {
   is_clean |= write_cleans;
   return report (fd, &during_report);

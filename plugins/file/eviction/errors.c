@@ -169,7 +169,7 @@ errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
   const unsigned call = errors_call_begins (e);
   bool is_clean = waits && pagecache_is_clean (pc, fd, 0, 0);
   const int err = is_clean ? pagecache_error (fd)
-                  : waits  ? pagecache_wait (pc, fd, 0, 0)
+                  : waits  ? pagecache_wait (fd, 0, 0)
                            : 0;
 
   errors_record (e, err, 0, 0);

@@ -31,22 +31,12 @@ pagecache_is_refusal (int err)
          err == ENOSYS || err == EOPNOTSUPP || err == EPERM;
 }
 
-/* Whether a call that starts writeback has started nothing, and nothing is
- * lost.
- */
-static bool
-did_nothing (int err)
-{
-  return err == EAGAIN || err == EINTR || err == ENOMEM;
-}
-
 int
-pagecache_start (const struct pagecache *pc, int fd, uint64_t offset,
-                 uint64_t length)
+pagecache_start (int fd, uint64_t offset, uint64_t length)
 {
   const int err = kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
 
-  return did_nothing (err) ? 0 : err;
+  return err == EAGAIN || err == EINTR || err == ENOMEM ? 0 : err;
 }
 
 uint64_t
@@ -61,24 +51,13 @@ pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
   return counts.dirty * kernel_page_size ();
 }
 
-/* ENOMEM and the like may be of the start, and then pages are still dirty, or
- * of a writeback that has failed.
- */
 int
-pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
-                uint64_t length)
+pagecache_wait (int fd, uint64_t offset, uint64_t length)
 {
-  const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                       SYNC_FILE_RANGE_WAIT_AFTER;
-  unsigned tries = 0;
-  int err;
-
-  do
-    err = kernel_sync_range (fd, offset, length, all);
-  while (did_nothing (err) && pc->counts == COUNTS_BY_CACHESTAT &&
-         pagecache_dirty (pc, fd, offset, length) > 0 &&
-         ++tries < MOST_INTERRUPTS);
-  return err;
+  return kernel_sync_range (fd, offset, length,
+                            SYNC_FILE_RANGE_WAIT_BEFORE |
+                              SYNC_FILE_RANGE_WRITE |
+                              SYNC_FILE_RANGE_WAIT_AFTER);
 }
 
 int

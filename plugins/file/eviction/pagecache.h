@@ -70,19 +70,18 @@ bool pagecache_syncs_handles (uint32_t magic);
 /* ---- writeback and dropping ---- */
 
 /* Whether an errno value means that a file system has no such call, or refuses
- * it to this descriptor, or was interrupted, and not that data is lost.  A
- * writeback may fail with the same values on network and FUSE file systems: ask
- * this only of a call that has other work than to report that.
+ * it to this descriptor, or was interrupted.  A writeback may fail with the same
+ * values, so they do not mean that no data is lost.
  */
 bool pagecache_is_refusal (int err);
 
 /* Start the writeback of a range.  Does not wait until it ends, but may block
  * while the queue of the device is full.  Returns 0, also if nothing was
- * started, or the errno value of an error that may mean lost data, and may be
- * the only report of it (if ext4 finds no blocks for a page, Linux 6.18).
+ * started and nothing is lost, or the errno value of an error that may mean
+ * lost data, and may be the only report of it (if ext4 finds no blocks for a
+ * page, Linux 6.18).
  */
-int pagecache_start (const struct pagecache *pc, int fd, uint64_t offset,
-                     uint64_t length);
+int pagecache_start (int fd, uint64_t offset, uint64_t length);
 
 /* Return the bytes of the dirty pages of a range, or "length" if the number is
  * not known.
@@ -95,10 +94,10 @@ uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
  * under writeback when it is written again.  Needs pagecache_has_range; the
  * pages may be dropped afterwards with by_range.  Blocks on the disk.  Returns
  * 0 or an errno value.  The error may be of any page in the file, and is
- * reported once on each description.
+ * reported once on each description.  ENOMEM and the like may be of a start,
+ * and nothing is lost, but no caller can tell.
  */
-int pagecache_wait (const struct pagecache *pc, int fd, uint64_t offset,
-                    uint64_t length);
+int pagecache_wait (int fd, uint64_t offset, uint64_t length);
 
 /* Return 0, or the errno value of a writeback error of pages that the
  * description of "fd" has not reported yet; it is reported once.  A sandbox

@@ -16,14 +16,13 @@
 static void
 call_for_each (const struct evictor_config *c, const struct extent *e,
                unsigned nr,
-               int (*call) (const struct pagecache *pc, int fd, uint64_t offset,
-                            uint64_t length))
+               int (*call) (int fd, uint64_t offset, uint64_t length))
 {
   const unsigned nr_call = errors_call_begins (c->errors);
   unsigned i;
 
   for (i = 0; i < nr; i++)
-    errors_record (c->errors, call (c->pages, c->fd, e[i].offset, e[i].length),
+    errors_record (c->errors, call (c->fd, e[i].offset, e[i].length),
                    e[i].offset, e[i].length);
   errors_call_ends (c->errors, nr_call);
 }
@@ -43,7 +42,7 @@ start (const struct evictor_config *c, const struct task *t, struct result *r)
   if (c->pages->by_range)
     call_for_each (c, first, t->nr, pagecache_start);
   else
-    pagecache_start (c->pages, c->fd, first->offset, first->length);
+    pagecache_start (c->fd, first->offset, first->length);
 }
 
 static void
