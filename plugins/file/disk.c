@@ -299,11 +299,11 @@ put_unlocks (struct disk *d, bool gone)
   errno = err;
   if (err && !(keep && again))
     nbdkit_error ("%s: all clients have disconnected, and none has got the "
-                  "writeback error: %m: the next client's first write or flush "
-                  "%s",
+                  "writeback error: %m: the writes and flushes of the next "
+                  "client %s",
                   d->name,
                   keep
-                    ? "fails for it"
+                    ? "fail for it"
                     : "may succeed (the server remembers too many such files "
                       "already, or this one has no file handle): compare the "
                       "data");

@@ -94,7 +94,7 @@ struct disk *disk_get (const struct exported *e);
  * the disk.  A client that opens the file in the meantime gets the same disk.
  *
  * If a writeback has failed, and no request for that, the error is remembered,
- * for up to 64 disks: the first change or flush of the next client fails.
+ * for up to 64 disks: all changes and flushes of the next client fail.
  */
 void disk_put (struct disk *d);
 

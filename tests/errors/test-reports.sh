@@ -173,7 +173,7 @@ many_files ()
   done
   eventually 10 is_closed || fail "$which: files stay open"
   disk_says -
-  lines 64 'none has got the writeback error.*fails for it'
+  lines 64 'none has got the writeback error.*fail for it'
   lines 2 'none has got the writeback error.*may succeed'
   for i in {1..66}; do
     ask "$i" open

@@ -52,7 +52,7 @@ promises_reset (void)
 
 /* ---- the latch ---- */
 
-/* "If nobody was told, the next client's first change or flush fails". */
+/* "If nobody was told, all changes and flushes of the next client fail". */
 void
 promise_life (struct file *f, struct disk *d)
 {

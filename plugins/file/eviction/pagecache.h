@@ -70,8 +70,8 @@ bool pagecache_syncs_handles (uint32_t magic);
 /* ---- writeback and dropping ---- */
 
 /* Whether an errno value means that a file system has no such call, or refuses
- * it to this descriptor, or was interrupted.  A writeback may fail with the same
- * values, so they do not mean that no data is lost.
+ * it to this descriptor, or was interrupted.  A writeback may fail with the
+ * same values, so they do not mean that no data is lost.
  */
 bool pagecache_is_refusal (int err);
 
