@@ -19,14 +19,17 @@ dir=$(mktemp -d) loop=
 trap '[ -z "$loop" ] || losetup -d "$loop"
   ! mountpoint -q "$dir" || umount "$dir"; rmdir "$dir"' EXIT
 mount -t tmpfs -o size=16m tmpfs "$dir" || exit 77
-shown=0
 
-for cache in none default; do
+# shows CACHE: whether a flush succeeds, and less is stored than was written.
+shows ()
+{
+  local result stored written last
+
   truncate -s 0 "$dir/disk"
   truncate -s 64M "$dir/disk"
   loop=$(losetup -f --show "$dir/disk") || exit 77
   # shellcheck disable=SC2016
-  result=$(nbdkit -U - "${PLUGIN:-file}" "$loop" cache="$cache" --run '
+  result=$(nbdkit -U - "${PLUGIN:-file}" "$loop" cache="$1" --run '
 nbdsh -u "$uri" -c "
 def ok (request, *args):
   try:
@@ -41,8 +44,12 @@ print (written, *(ok (h.flush) for _ in range (3)))
   stored=$(($(tr -d '\0' <"$loop" | wc -c) / 1048576))
   losetup -d "$loop"
   loop=
-  echo "cache=$cache: MiB written, and whether each of three flushes" \
+  echo "cache=$1: MiB written, and whether each of three flushes" \
     "succeeded: $result; MiB on the disk: $stored"
-  [ "$last" != True ] || [ "$written" -le "$stored" ] || shown=$((shown + 1))
+  [ "$last" = True ] && [ "$written" -gt "$stored" ]
+}
+
+# nbdkit 1.48 may report the error to a write in time.
+for cache in none default; do
+  shows "$cache" || shows "$cache" || shows "$cache"
 done
-[ "$shown" = 2 ]

@@ -78,9 +78,9 @@ identity_of (int fd, struct identity *id)
   id->ino = st.st_ino;
   /* On FUSE the least is taken for granted. */
   id->magic = fstatfs (fd, &fs) == 0 ? fs.f_type : FUSE_SUPER_MAGIC;
-  /* Local file systems assign their own inode numbers. */
+  /* Local file systems assign their own inode numbers, and fd= is one file. */
   if (!ask_for_handle (fd, id) && pagecache_syncs_handles (id->magic) &&
-      memory_file_system (id->magic) == NULL)
+      memory_file_system (id->magic) == NULL && options.source != SOURCE_FD)
     id->serial = atomic_fetch_add (&last_serial, 1) + 1;
   return true;
 }

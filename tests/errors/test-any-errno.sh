@@ -61,9 +61,17 @@ for error in EIO EPERM EINVAL EOPNOTSUPP ENOSYS; do
   loses $error 'inherited fua'
 done
 
+# Two clients of one description, which only one of them would report to, if they
+# were not known to have the same file.
+need_strace
+under=(strace -f -qq -o "$tmp/trace" -e trace=name_to_handle_at
+  -e inject=name_to_handle_at:error=EPERM)
+loses EIO 'inherited evictor'
+grep -q INJECTED "$tmp/trace" || fail 'there were handles'
+under=()
+
 # nbdkit takes this errno of a zero for the request to write zeroes itself, so a
 # write that fails with it would be acknowledged.
-need_strace
 need jq
 truncate -s 1M "$tmp/zeroed"
 for cache in none default; do
