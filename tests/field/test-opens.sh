@@ -53,7 +53,10 @@ copies_out ()
 
 # Besides the clients: the disk; its evictor, which looks for errors, too; and the
 # one for direct reads.  The first writer may open the first two again.
+# Only the client's own is for writing, so that a program that watches the image
+# sees one close of a writer.
 check 4 copies_in file "$disk" cache=none
+[ "$(grep -c O_RDWR "$tmp/opens")" = 1 ] || fail "writers: $(<"$tmp/opens")"
 check 19 copies_out file "$disk" cache=none
 check 7 copies_in_pieces file "$disk" cache=preserve
 check 7 copies_in_pieces --filter=fua file "$disk" cache=none fuamode=force

@@ -13,6 +13,7 @@ import threading
 import nbd
 
 PIECE = 512     # bytes that are compared at once
+PAGE = 4096     # or less than a page
 
 
 class Wrong(Exception):
@@ -116,7 +117,8 @@ class Export:
         self._change(self.any().zero, count, bytes(count), offset, flags)
 
     def trim(self, count, offset, flags=0):
-        """Each byte is what it was or zero then, and does not change again."""
+        """Each byte is what it was or zero then, and does not change again.  What
+        is outside the whole pages is what it was."""
         h = self.any()
         if self.bytes is None:
             return h.trim(count, self.start + offset, flags)
@@ -127,6 +129,10 @@ class Export:
         except BaseException:
             self.changed(old, offset, False)
             raise
+        first = -(self.start + offset) % PAGE
+        end = max(count - (self.start + offset + count) % PAGE, first)
+        self.compare(got[:first], offset)
+        self.compare(got[end:], offset + end)
         for i in range(0, count, PIECE):
             piece, was = got[i:i + PIECE], old[i:i + PIECE]
             if piece != was:
