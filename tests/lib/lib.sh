@@ -309,6 +309,16 @@ started ()
   [ -s "$tmp/pid" ] || gone "$job"
 }
 
+# refuse_now CALL ERRNO: the server's calls fail from now on.
+refuse_now ()
+{
+  strace -f -qq -o /dev/null -p "$server" -e "trace=$1" \
+    -e "inject=$1:error=$2" &
+  pids+=($!)
+  eventually 5 grep -qE '^TracerPid:\s+[1-9]' "/proc/$server/status" ||
+    fail 'strace does not begin'
+}
+
 # sanitizer_reports: whether the log has a report of a sanitizer.  A leak of
 # memory that nbdkit itself allocated (frame #1 called malloc, frame #0) does
 # not count: nbdkit does not free connections that are open when it ends.

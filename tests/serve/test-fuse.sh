@@ -5,8 +5,10 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
-# shellcheck source=../errors/rig/lib.sh
-. "${srcdir:-.}/errors/rig/lib.sh" || exit
+# shellcheck source=../lib/lib.sh
+. "${srcdir:-.}/lib/lib.sh" || exit
+need_root
+need_strace
 
 # holes OFFSET COUNT: of the disk.
 holes ()
@@ -34,12 +36,11 @@ done
 # Overlayfs whose upper layer is such a file system has another magic, and
 # passes on the answers of that layer: no FIEMAP, and no data.  So does a file,
 # from the first write to it on.
-late_calls
 mkdir "$tmp/lower"
 truncate -s 64M "$tmp/lower/disk"
 mount_overlay "$tmp" "$tmp/overlay" || skip 'this kernel has no overlayfs'
 start_and_connect -r file "$tmp/overlay/disk"
 [ "$(holes 0 64M)" = 1 ] || fail 'overlayfs: no hole in the lower layer'
-touch "$late/no-fiemap"
+refuse_now ioctl EOPNOTSUPP
 [ "$(holes 1M 64K)" = 0 ] || fail 'overlayfs: a hole without FIEMAP'
 stop_nbdkit

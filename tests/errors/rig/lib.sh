@@ -34,7 +34,6 @@ fuse_pid=
 mnt="$tmp/mnt"          # where the file system is mounted
 below="$tmp/below"      # what is below it, if it is an overlay
 real=$mnt               # where the files really are
-late=$tmp/late          # which results of calls are changed
 tracing=/sys/kernel/tracing/instances/windowed-file-$$
 removal=$tracing/events/filemap/mm_filemap_delete_from_page_cache
 mount_options=()        # of the file system that is on the disk
@@ -133,8 +132,8 @@ fails ()
   ask_error EIO "$@"
 }
 
-# late_calls: servers that are started next have calls.so, see lib/calls.c.
-late_calls ()
+# no_flushes: servers that are started next do not flush, see lib/calls.c.
+no_flushes ()
 {
   local plugin library=$builddir/lib/.libs/calls.so
 
@@ -142,9 +141,8 @@ late_calls ()
   [[ $(ldd "$plugin") != *lib[at]san* ]] ||
     skip 'the library of a sanitizer must be the first one'
   [ -e "$library" ] || lacks "needs $library: make check TESTS="
-  mkdir "$late"
   # shellcheck disable=SC2034
-  under=(env "LD_PRELOAD=$library" "CALLS=$late")
+  under=(env "LD_PRELOAD=$library")
 }
 
 # trace_removals FILE: have the kernel record which of its pages leave the page
