@@ -647,27 +647,6 @@ attach ()
   device=$(losetup -f --show "${@:2}" "$1") || lacks "needs loop devices"
 }
 
-# attach_partitioned FILE NODE: attach it with a partition of its bytes from 1 to
-# 33 MiB, and make the node of that, which has the number $major:$minor.
-attach_partitioned ()
-{
-  local numbers
-
-  {
-    head -c 446 /dev/zero
-    printf '\0\0\0\0\x83\0\0\0\0\x08\0\0\0\0\1\0'
-    head -c 48 /dev/zero
-    printf '\x55\xaa'
-  } | dd "of=$1" conv=notrunc status=none
-  attach "$1" --partscan        # so that it goes with the device
-  # For a kernel that does not know this kind of table.
-  partx --add "$device" 2>/dev/null || :
-  numbers=(/sys/block/"${device##*/}"/*p1/dev)
-  [ -e "${numbers[0]}" ] || lacks 'needs a loop device with partitions'
-  IFS=: read -r major minor <"${numbers[0]}"
-  mknod "$2" b "$major" "$minor"
-}
-
 # mounted TYPE SIZE [OPTION]: a new file system of this type, at $mounted.  That
 # of NTFS is FUSE.
 mounted ()
