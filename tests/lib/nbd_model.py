@@ -14,6 +14,14 @@ import nbd
 
 PIECE = 512     # bytes that are compared at once
 PAGE = 4096     # or less than a page
+ZERO_FLAGS = [hole | how for hole in (0, nbd.CMD_FLAG_NO_HOLE)
+              for how in (0, 0, nbd.CMD_FLAG_FUA, nbd.CMD_FLAG_FAST_ZERO)]
+
+
+def is_refused(error, flags):
+    """A fast zero is, and then it changes nothing."""
+    return flags & nbd.CMD_FLAG_FAST_ZERO and \
+        error.errno in ("ENOTSUP", "EOPNOTSUPP")
 
 
 class Wrong(Exception):
@@ -101,9 +109,7 @@ class Export:
             request(what, self.start + offset, flags)
             succeeded = True
         except nbd.Error as e:
-            # A fast zero that is refused changes nothing.
-            changed = not (flags & nbd.CMD_FLAG_FAST_ZERO and
-                           e.errno in ("ENOTSUP", "EOPNOTSUPP"))
+            changed = not is_refused(e, flags)
             raise
         finally:
             if changed:
@@ -157,9 +163,14 @@ class Export:
         elif what < 78:
             self.write(count, offset, nbd.CMD_FLAG_FUA if what < 45 else 0)
         elif what < 88:
-            self.zero(count, offset, nbd.CMD_FLAG_NO_HOLE if what < 83 else 0)
+            flags = rng.choice(ZERO_FLAGS)
+            try:
+                self.zero(count, offset, flags)
+            except nbd.Error as e:
+                if not is_refused(e, flags):
+                    raise
         elif what < 96:
-            self.trim(count, offset)
+            self.trim(count, offset, nbd.CMD_FLAG_FUA if what < 90 else 0)
         else:
             self.flush()
 
