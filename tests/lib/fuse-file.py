@@ -11,7 +11,7 @@ a name, as EIO.  The options:
                       written stays in memory for a while, and SEEK_DATA asks the
                       server, which does not have it
     counts=PATH       a file that gets the numbers of requests, as
-                      "writes=1 fsyncs=2 interrupted=0 bad_reads=0"
+                      "fsyncs=2 interrupted=0 bad_reads=0"
     open=ERRNO        refuse to open the file for writing
     write=ERRNO       refuse each write
     fsync=ERRNO       refuse each fsync
@@ -20,7 +20,6 @@ a name, as EIO.  The options:
                       CIFS does
     reader=ERRNO      refuse to open the file for reading only while it is open
                       for writing
-    fsync_ms=N        answer an fsync after N milliseconds
     interrupts=N      answer each of the first N fsyncs with EINTR, when the
                       kernel interrupts it and no sooner
     gate=PATH         answer no fsync and no write while there is no such file
@@ -60,7 +59,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 backing = os.open(sys.argv[1], os.O_RDWR)
 options = dict(word.split("=") for word in sys.argv[3:])
 lock = threading.Lock()
-counts = {"writes": 0, "fsyncs": 0, "interrupted": 0, "bad_reads": 0}
+counts = {"fsyncs": 0, "interrupted": 0, "bad_reads": 0}
 writers = []            # handles that are open for writing
 interrupted = {}        # events of the requests that have threads
 
@@ -100,15 +99,13 @@ def attributes():
 
 def on_sync(operation, unique, handle):
     """What happens before the answer to a write or an fsync."""
-    number = count("writes" if operation == WRITE else "fsyncs")
     while not os.path.exists(options.get("gate", "/")):
         time.sleep(0.01)
-    if operation == FSYNC:
-        if number <= int(options.get("interrupts", 0)):
-            interrupted[unique].wait()
-            count("interrupted")
-            raise OSError(errno.EINTR, "interrupted")
-        time.sleep(int(options.get("fsync_ms", 0)) / 1000)
+    if operation == FSYNC and \
+            count("fsyncs") <= int(options.get("interrupts", 0)):
+        interrupted[unique].wait()
+        count("interrupted")
+        raise OSError(errno.EINTR, "interrupted")
     name = "write" if operation == WRITE else "fsync"
     if name in options:
         refuse(name)
