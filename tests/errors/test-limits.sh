@@ -10,7 +10,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need nbdinfo cmp jq setpriv prlimit
+need nbdinfo cmp setpriv prlimit
 
 size=$((40 * 1048576))
 
@@ -98,42 +98,3 @@ eventually 60 reads_again || fail "little memory: $answer"
 ask read 0 1M
 stop_nbdkit
 cmp -n 1048576 "$tmp/model" "$tmp/disk" >&2 || fail 'little memory: data is gone'
-
-# A sweep of 1 TiB makes 1,000 calls: an idle disk is swept only if pages are
-# there, and where they cannot be counted, a few times, and at the close.
-rm -f "$tmp/disk"
-truncate -s 1T "$tmp/disk" || lacks 'needs files of 1 TiB'
-for wrapper in '' "$builddir/lib/without-cachestat"; do
-  under=(${wrapper:+"$wrapper"})
-  start_nbdkit "$plugin" "$tmp/disk" cache=none "stats=$tmp/stats"
-  client_start --names "$uri"
-  ask a open
-  for i in 1 2 3; do
-    ask a write 0 4K, a write $(((1 << 40) - 4096)) 4K, a flush
-    sleep 2
-  done
-  client_stop
-  stop_nbdkit
-  jq -e --arg wrapper "$wrapper" '.disks[0] |
-    if $wrapper == "" and .counts_by == "cachestat" then .sweeps == 0
-    else .counts_by != "cachestat" and .sweeps > 0 and .sweeps <= 22 end' \
-    "$tmp/stats" >"$tmp/out" || fail "$wrapper: an idle disk is swept too often"
-done
-
-# The kernel counts pages for the owner of a file and those with the right to
-# write to it.  If that ends (chown), an idle disk is not swept again and again.
-under=()
-chown nobody "$tmp/disk"
-chmod 644 "$tmp/disk"
-chmod 777 "$tmp" # where it makes its socket
-start_nbdkit -u nobody -g nogroup -r "$plugin" "$tmp/disk" cache=none \
-  "stats=$tmp/stats"
-client_start --names "$uri"
-ask a open, a read 0 256K, a read $(((1 << 40) - 262144)) 256K
-chown root "$tmp/disk"
-ask a read $((1 << 30)) 4K
-sleep 3
-client_stop
-stop_nbdkit
-sweeps=$(jq '.disks[0].sweeps' "$tmp/stats")
-[ "$sweeps" -le 20 ] || fail "uncounted: $sweeps sweeps of an idle disk"
