@@ -87,7 +87,10 @@ refused fd 7 'not a regular file or block device' -- fd=7 7<>"$tmp/fifo"
 refused dirfd 7 --                      dirfd=7 7<"$disk"
 
 # How to serve it.
-refused cache bogus --                  "$disk" cache=bogus
+for bad in bogus '' NONE ' none'; do
+  refused cache "$bad" --               "$disk" "cache=$bad"
+  refused cache "$bad" --               "$disk" "cache=$bad" cache=none
+done
 for cache in cache={default,none} reduce-memory-pressure={true,false}; do
   refused "$cache" cache=preserve --    "$disk" cache=preserve "$cache"
   refused "$cache" cache=preserve --    "$disk" "$cache" cache=preserve
@@ -97,7 +100,7 @@ refused cache=none cache=preserve -- \
 refused reduce-memory-pressure maybe -- "$disk" reduce-memory-pressure=maybe
 refused symlinks bogus follow --        "dir=$tmp/dir" symlinks=bogus
 refused symlinks refuse dir= --         "$disk" symlinks=refuse
-refused fadvise bogus --                "$disk" fadvise=bogus
+refused fadvise bogus --                "$disk" fadvise=bogus fadvise=normal
 
 for bad in cache-windows={0,1025,8x,0x,8K,1.5} \
   cache-window-size={0,1Q,65K,2G,1MB,8E,-9000000000000000000E} \
