@@ -45,7 +45,7 @@ loses ()
   [ "$1" != EDQUOT ] || [ "$first" = ENOSPC ] || fail "$what: $answer"
   ask read 0 2M # before the kernel takes any of it back
   latched "$first" 32M "$what"
-  [ "$(grep -c 'writing back' "$tmp/log")" = 1 ] || fail "$what: not one line"
+  log_has 1 'writing back'
   client_stop
   works_again 48M "$what"
   stop_nbdkit

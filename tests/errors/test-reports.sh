@@ -31,11 +31,6 @@ write_back ()
   sync -f "$mnt/disk" 2>/dev/null || :
 }
 
-is_closed ()
-{
-  [ -z "$(find "/proc/$server/fd" -lname "$mnt/*")" ]
-}
-
 # leaves NAME...: disconnect these, who are the last ones, and wait until the server
 # has closed the file.
 leaves ()
@@ -43,7 +38,7 @@ leaves ()
   local name
 
   for name; do ask "$name" close; done
-  eventually 5 is_closed || fail "$which: the file stays open"
+  eventually 5 is_closed "$mnt/*" || fail "$which: the file stays open"
 }
 
 # told NAME...: each has its own request fail, and all later ones.
@@ -65,15 +60,6 @@ starts_anew ()
 {
   ask "$1" open, "$1" write 8M 4K, "$1" flush, "$1" zero 8M 64K
   ask "$1" write 9M 4K fua, "$1" flush
-}
-
-# lines NUMBER TEXT: the log has as many lines with it.
-lines ()
-{
-  local number
-
-  number=$(grep -c "$2" "$tmp/log" || :)
-  [ "$number" = "$1" ] || fail "$which: \"$2\": logged $number times, not $1"
 }
 
 # written_twice: a client has written and flushed, and has written again, which
@@ -106,8 +92,8 @@ while_connected ()
   leaves a c
   starts_anew a
   stop_nbdkit
-  lines 1 'writing back data'
-  lines 0 'none has got'
+  log_has 1 'writing back data'
+  log_has 0 'none has got'
 }
 
 # The client that returns has its error, and so has the log, also if others look
@@ -125,8 +111,8 @@ comes_back ()
     sleep 0.3
   done
   [ "$which" != default ] || expected=0 # the server has not seen it
-  lines $expected 'none has got the writeback error'
-  lines $expected 'writing back data'
+  log_has $expected 'none has got the writeback error'
+  log_has $expected 'writing back data'
   ask b open, b read 0 4M
   fails b flush
   told b
@@ -135,7 +121,7 @@ comes_back ()
   leaves b c
   starts_anew d
   stop_nbdkit
-  lines $expected 'none has got the writeback error'
+  log_has $expected 'none has got the writeback error'
 }
 
 # The error is another program's, and the server only reads.
@@ -171,10 +157,10 @@ many_files ()
   for i in {1..66}; do
     ask "$i" open, "$i" write 0 64K, "$i" close
   done
-  eventually 10 is_closed || fail "$which: files stay open"
+  eventually 10 is_closed "$mnt/*" || fail "$which: files stay open"
   disk_says -
-  lines 64 'none has got the writeback error.*fail for it'
-  lines 2 'none has got the writeback error.*may succeed'
+  log_has 64 'none has got the writeback error.*fail for it'
+  log_has 2 'none has got the writeback error.*may succeed'
   for i in {1..66}; do
     ask "$i" open
     ask_any "$i" write 64K 4K
@@ -182,7 +168,7 @@ many_files ()
   done
   [ $remembered = 64 ] || fail "$which: $remembered clients had an error"
   for i in {1..66}; do ask "$i" close; done
-  eventually 10 is_closed || fail "$which: files stay open"
+  eventually 10 is_closed "$mnt/*" || fail "$which: files stay open"
   for i in {1..66}; do ask "$i" open, "$i" write 64K 4K fua; done
   stop_nbdkit
   rm -r "$mnt/dir"

@@ -38,17 +38,14 @@ bounded "$tmp/disk" 512 2 1048576
 
 # Where the kernel would keep most of it: memory behind nbdkit's rate filter.
 need_root
-need nbdfuse mkfs.ext4
+need nbdfuse
 mkdir "$tmp/fuse"
 "$NBDKIT" -f -U "$tmp/slow.sock" --filter=rate memory 512M rate=400M \
   2>"$tmp/slow.log" &
 under_pids+=($!)
 eventually 20 test -S "$tmp/slow.sock" || fail 'no slow server'
 fuse_client "nbd+unix:///?socket=$tmp/slow.sock"
-mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 "$tmp/fuse/disk" || fail mkfs
-mkdir "$tmp/mounted"
-mounts+=("$tmp/mounted")
-mount -o loop "$tmp/fuse/disk" "$tmp/mounted" || fail mount
+mount_ext4 "$tmp/fuse/disk"
 bounded "$tmp/mounted/disk" 128 4 65536
 limited nbdcopy -- [ "$NBDKIT" --exit-with-parent pattern 128M ] "$tmp/src"
 same "$tmp/src" "$tmp/mounted/disk"

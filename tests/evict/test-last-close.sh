@@ -12,7 +12,6 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need losetup mkfs.ext4
 
 # at_once REQUEST...: is answered although the disk hangs.
 at_once ()
@@ -29,11 +28,7 @@ at_once ()
 touch "$tmp/gate"
 fuse_file "gate=$tmp/gate"
 under_pids+=("$fuse_server")
-mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 -O ^has_journal "$tmp/disk" ||
-  fail mkfs
-mkdir "$tmp/mounted"
-mounts+=("$tmp/mounted")
-mount -o loop "$tmp/disk" "$tmp/mounted" || fail mount
+mount_ext4 "$tmp/disk"
 disk=$tmp/mounted/file
 random_file "$disk" 16M # its blocks are allocated: a write changes no metadata
 drop "$disk"

@@ -253,16 +253,10 @@ case_writeback_cache ()
   client_stop
   eventually "$patience" grep -q 'none has got.*may succeed' "$tmp/log" ||
     fail "the log: $(<"$tmp/log")"
-  eventually "$patience" closed || fail 'the file stays open'
+  eventually "$patience" is_closed "$tmp/disk" || fail 'the file stays open'
   rm "$tmp/refuse"
   end
   under=()
-}
-
-# The server has nothing of the file open.
-closed ()
-{
-  [ -z "$(find "/proc/$server/fd" -lname "$tmp/disk")" ]
 }
 
 random_file "$tmp/src" 32M

@@ -16,7 +16,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need losetup mkfs.ext4 nbdcopy
+need nbdcopy
 
 image=$tmp/mounted/image
 
@@ -33,11 +33,7 @@ mount_disk ()
   touch "$tmp/gate"
   fuse_file "gate=$tmp/gate" "refuse=$tmp/refuse" refused=EIO
   under_pids+=("$fuse_server")
-  mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 -O ^has_journal "$tmp/disk" ||
-    fail mkfs
-  mkdir -p "$tmp/mounted"
-  mounts+=("$tmp/mounted")
-  mount -o loop "$tmp/disk" "$tmp/mounted" || fail mount
+  mount_ext4 "$tmp/disk"
   random_file "$image" 4M
   sync "$image"
   drop "$image"
@@ -61,12 +57,6 @@ leave ()
 {
   rm "$tmp/gate"
   limited nbdcopy "$tmp/src" "$uri" || fails 'the copy failed'
-}
-
-is_closed ()
-{
-  alive "$server" || fails 'the server has ended'
-  [ -z "$(find "/proc/$server/fd" -lname "$tmp/mounted/*" 2>/dev/null)" ]
 }
 
 case_unmounted ()
@@ -117,7 +107,7 @@ case_refused ()
   touch "$tmp/refuse" "$tmp/gate"
   eventually 5 grep -q 'none has got the writeback error' "$tmp/log" ||
     fail 'the log does not have the error'
-  eventually 1 is_closed || fail 'the file stays open after an error'
+  eventually 1 is_closed "$tmp/mounted/*" || fail 'the file stays open after an error'
   client_start "$uri"
   ask_error EIO flush
   rm "$tmp/refuse"
@@ -138,7 +128,7 @@ after ()
   touch "$tmp/gate"
   empty_soon "$image.new" "$1: after the last client has left"
   has_the_data "$image.new" "$1"
-  eventually 1 is_closed || fail "$1: the file stays open"
+  eventually 1 is_closed "$tmp/mounted/*" || fail "$1: the file stays open"
   [ ! -s "$tmp/log" ] || fail "$1: $(<"$tmp/log")"
   stop_nbdkit
   unmount_disk
@@ -171,7 +161,7 @@ case_deleted ()
   rm "$image"
   sleep 0.3
   touch "$tmp/gate"
-  eventually 1 is_closed || fail 'deleted: the file stays open'
+  eventually 1 is_closed "$tmp/mounted/*" || fail 'deleted: the file stays open'
   stop_nbdkit
   [ ! -s "$tmp/log" ] || fail "deleted: $(<"$tmp/log")"
   unmount_disk

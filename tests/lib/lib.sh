@@ -418,6 +418,29 @@ memory ()
   sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" "/proc/$server/status"
 }
 
+# is_closed FILE: the server has none open that fits the pattern.
+is_closed ()
+{
+  alive "$server" && [ -z "$(find "/proc/$server/fd" -lname "$1" 2>/dev/null)" ]
+}
+
+# log_has NUMBER TEXT: as many lines of the log have it.
+log_has ()
+{
+  local number
+
+  number=$(grep -c -- "$2" "$tmp/log" || :)
+  [ "$number" = "$1" ] || fail "\"$2\": logged $number times, not $1"
+}
+
+# size_of EXPORT: as a client sees it, who asks for this part of a URI.  Returns 1
+# if it is refused.
+size_of ()
+{
+  timeout --foreground -k 1 60 \
+    nbdinfo --size "nbd+unix:///$1?socket=$tmp/sock" 2>"$tmp/refusal"
+}
+
 # lists WHEN NAME...: the server lists these exports, and no others.
 lists ()
 {
@@ -645,6 +668,17 @@ attach ()
 {
   # shellcheck disable=SC2034
   device=$(losetup -f --show "${@:2}" "$1") || lacks "needs loop devices"
+}
+
+# mount_ext4 FILE: a new ext4 without a journal on it, at $tmp/mounted.
+mount_ext4 ()
+{
+  need mkfs.ext4 losetup
+  mkfs.ext4 -q -E nodiscard,lazy_itable_init=1 -O ^has_journal "$1" ||
+    fail mkfs
+  mkdir -p "$tmp/mounted"
+  mounts+=("$tmp/mounted")
+  mount -o loop "$1" "$tmp/mounted" || fail mount
 }
 
 # mounted TYPE SIZE [OPTION]: a new file system of this type, at $mounted.  That

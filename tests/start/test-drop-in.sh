@@ -36,12 +36,6 @@ inherits ()
   "$@" 7<>other 8<dir 9<dir
 }
 
-# answers: the size of what is served, or fail.
-answers ()
-{
-  limited nbdinfo --size "nbd+unix:///in?socket=$tmp/sock" 2>/dev/null
-}
-
 # meaning PLUGIN ARGUMENT...: in $meaning, what it serves and how.
 meaning ()
 {
@@ -51,7 +45,7 @@ meaning ()
   under=(strace -f -qq -o "$tmp/trace" -e trace=/^fadvise64)
   start_nbdkit "$@"
   under=()
-  size=$(answers) || fail "$*: nobody can connect"
+  size=$(size_of in) || fail "$*: nobody can connect"
   case $size in
     "$size_disk") meaning=disk ;;
     "$size_other") meaning=other ;;
@@ -168,7 +162,7 @@ serves ()
 {
   local size
 
-  size=$(answers) || fail "$plugin, $2: nobody can connect"
+  size=$(size_of in) || fail "$plugin, $2: nobody can connect"
   [ "$size" = "$1" ] || fail "$plugin, $2: serves $size bytes, and not $1"
 }
 
@@ -184,7 +178,7 @@ for plugin in "$stock" file; do
   mv new disk
   serves 327680 'another file where the link had pointed to'
   rm disk
-  ! answers >/dev/null || fail "$plugin: serves a file that is gone"
+  ! size_of in >/dev/null || fail "$plugin: serves a file that is gone"
   stop_nbdkit
   truncate -s "$size_disk" disk
   ln -s disk link

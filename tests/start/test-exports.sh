@@ -38,13 +38,6 @@ if [ "$(id -u)" = 0 ]; then
   listed+=(block)
 fi
 
-# size_of EXPORT, its name as part of a URI
-size_of ()
-{
-  timeout --foreground -k 1 60 \
-    nbdinfo --size "nbd+unix:///$1?socket=$tmp/sock" 2>"$tmp/refusal"
-}
-
 # refuses EXPORT
 refuses ()
 {

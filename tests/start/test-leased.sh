@@ -23,11 +23,6 @@ lease ()
   hold_pages "$1" "$tmp/dir/leased" "${@:2}"
 }
 
-size_of ()
-{
-  limited nbdinfo --size "nbd+unix:///$1?socket=$tmp/sock" 2>/dev/null
-}
-
 is_served ()
 {
   [ "$(size_of leased)" = 1048576 ] || fail "$1: it is not served"
