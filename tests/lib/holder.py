@@ -5,9 +5,6 @@ a signal.
   holder.py map FILE [LENGTH [OFFSET]]  pages in memory, by a mapping (all of it)
   holder.py mlock FILE...               the same, locked: the first 64 KiB of each
   holder.py LOCK_SH FILE                a lock, as of lockf(3)
-  holder.py LOCK_EX FILE
-  holder.py reader FILE                 a lock of one that cannot write, of a byte
-                                        far behind the end
   holder.py F_RDLCK FILE [yields]       a lease, as of fcntl(2): kept when another
   holder.py F_WRLCK FILE [yields]       process opens the file, or given up
 
@@ -20,12 +17,9 @@ import fcntl
 import mmap
 import os
 import signal
-import struct
 import sys
 import time
 
-FAR = 0x6e62646b69740000
-F_OFD_SETLK = 37
 LOCKED = 65536
 
 how, path, *rest = sys.argv[1:]
@@ -45,9 +39,6 @@ elif how == "mlock":
         at = ctypes.addressof(ctypes.c_char.from_buffer(kept[-1]))
         if libc.mlock(ctypes.c_void_p(at), LOCKED) != 0:
             sys.exit("mlock")
-elif how == "reader":
-    fcntl.fcntl(os.open(path, os.O_RDONLY), F_OFD_SETLK, struct.pack(
-        "hhqqi4x", fcntl.F_RDLCK, 0, FAR, 1, 0))
 elif how.startswith("F_"):
     # Only a signal with a handler ends the pause below, and the lease.
     signal.signal(signal.SIGIO, (lambda *_: time.sleep(0.1)) if rest
