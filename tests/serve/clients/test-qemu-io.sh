@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # qemu-io writes patterns, zeroes and discards, with FUA and without, reads back
 # the right data, and leaves no page cached.  Several requests are in flight at
-# once.  The file has the same data.  The log filter proves that the server
-# received each kind of request.
+# once.  The file has the same data.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -25,12 +24,6 @@ qemu_io ()
     fail 'qemu-io, see above'
 }
 
-# asked PATTERN: the server was.
-asked ()
-{
-  grep -qE -- "$1" "$tmp/requests" || fail "no request $1"
-}
-
 patterns=(
   'read -P 0x11 0 4096'
   'read -P 0x22 4096 512'
@@ -48,7 +41,7 @@ patterns=(
 )
 
 truncate -s 17M "$disk"
-start_nbdkit --filter=log file "$disk" cache=none "logfile=$tmp/requests"
+start_nbdkit file "$disk" cache=none
 target=$uri
 qemu_io \
   'write -P 0x11 0 1M' \
@@ -67,12 +60,6 @@ qemu_io \
   'flush' \
   "${patterns[@]}"
 empty_soon "$disk" 'after writing and reading'
-asked 'Write .*offset=0x1000 count=0x200 fua=1 '
-asked 'Zero .*offset=0x10000 count=0x10000 trim=0 '
-asked 'Zero .*offset=0x400000 count=0x80000 trim=1 '
-asked 'Zero .*offset=0x1000000 .*fast=1'
-asked 'Trim .*offset=0x500000 count=0x100000 '
-asked 'Flush '
 
 # A new connection, then the file itself.
 qemu_io "${patterns[@]}"
