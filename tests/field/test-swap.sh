@@ -10,7 +10,6 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need prlimit
 
 disk=$tmp/disk
 head -c 256M /dev/zero >"$disk"
@@ -49,12 +48,3 @@ measure ()
 measure cachestat
 under=("$builddir/lib/without-cachestat")
 measure mincore
-
-# A server that cannot map much.
-limit=(prlimit --as=$((3 << 29)))
-if "${limit[@]}" "$NBDKIT" --swap -U - null --run true 2>"$tmp/said"; then
-  under=("${limit[@]}" "$builddir/lib/without-cachestat")
-  measure 'mincore, limited address space'
-else
-  say "no server with a limited address space: $(<"$tmp/said")"
-fi
