@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Every program in scripts/, tools/, bench/ and packaging/ has --help and -h, and
 # refuses a wrong argument with one line and status 2, having done nothing.  The
-# tools that are installed have --version.  Where neither root nor sudo can
-# install packages, scripts/install-deps ends with the command for root.
+# tools that are installed have --version.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -54,21 +53,3 @@ for tool in cachewatch copy verify-cache; do
   limited "$srcdir/../tools/$tool" --version >"$tmp/out" || fail "$tool --version"
   grep -qx "$tool (not installed)" "$tmp/out" || fail "$tool: $(<"$tmp/out")"
 done
-
-# An ordinary user without sudo, and nothing is installed.
-mkdir "$tmp/bin"
-for program in cat dirname grep sed tr; do
-  ln -s "$(command -v "$program")" "$tmp/bin/$program"
-done
-printf '#!/bin/sh\necho 1000\n' >"$tmp/bin/id"
-printf '#!/bin/sh\n' >"$tmp/bin/dpkg-query"
-printf '#!/bin/sh\ntouch "%s"\n' "$tmp/called" >"$tmp/bin/apt-get"
-chmod +x "$tmp/bin/"{id,dpkg-query,apt-get}
-bash=$(command -v bash)
-PATH=$tmp/bin "$bash" "$srcdir/../scripts/install-deps" build \
-  >"$tmp/out" 2>"$tmp/err" && fail 'install-deps without root succeeds'
-grep -q '^install-deps: not root, and there is no sudo; as root, run' "$tmp/err" ||
-  fail "install-deps: $(<"$tmp/err")"
-grep -q '^  apt-get update && apt-get -y install .* autoconf .* sed$' "$tmp/err" ||
-  fail "not the whole command: $(<"$tmp/err")"
-[ ! -e "$tmp/called" ] || fail 'install-deps calls apt-get without root'
