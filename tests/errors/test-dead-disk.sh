@@ -63,17 +63,23 @@ used ()
   awk '{ print $14 + $15 }' "/proc/$server/stat"
 }
 
-# dies STEP COUNT MOST WHEN
-dies ()
+# full_disk STEP COUNT MOST: writes, on a new disk.
+full_disk ()
 {
-  local before
-
   blkdiscard "$device"
   mount -o remount,size=4M "$tmp/full"
   start_nbdkit file "$device" cache=none
   client_start --names "$uri" # without a model of 64 GiB
   ask a open
-  writes "${@:1:3}"
+  writes "$@"
+}
+
+# dies STEP COUNT MOST WHEN
+dies ()
+{
+  local before
+
+  full_disk "${@:1:3}"
   bounded "$4"
   refuses
   (($(memory VmHWM) < 65536)) || fail "$4: $(memory VmHWM) KiB of memory"
@@ -127,11 +133,6 @@ dies 3072 512 20000 'writes far apart'
 leaves 'writes far apart'
 
 # SIGTERM ends the server although nothing can be written.
-blkdiscard "$device"
-mount -o remount,size=4M "$tmp/full"
-start_nbdkit file "$device" cache=none
-client_start --names "$uri"
-ask a open
-writes 1024 1M 40
+full_disk 1024 1M 40
 refuses
 stop_nbdkit

@@ -623,15 +623,6 @@ empty_now ()
   [ "$pages" = 0 ] || fail "$2: $pages pages of $1 are cached"
 }
 
-# clear_now FILE WHEN: as empty_now, but cachestat(2) counts.
-clear_now ()
-{
-  local pages
-
-  pages=$(residency "$1")
-  [ "$pages" = 0 ] || fail "$2: $pages pages are left"
-}
-
 empty_soon ()
 {
   eventually "$patience" is_empty "$1" || empty_now "$@"

@@ -80,7 +80,7 @@ for i in {1..20}; do
 done
 ask flush
 stop_nbdkit
-clear_now "$tmp/disk" "after zeroes that are not aligned"
+[ "$(residency "$tmp/disk")" = 0 ] || fail 'zeroes that are not aligned'
 
 # Folios that are larger than a window go, too: a FUA write is one write.
 drop "$tmp/disk"
@@ -88,7 +88,7 @@ start_and_connect file "$tmp/disk" cache=preserve cache-windows=2 \
   cache-window-size=64K
 for i in {0..7}; do ask write $((i * 1048576)) 1048576 fua; done
 stop_nbdkit
-clear_now "$tmp/disk" "after FUA writes larger than a window"
+[ "$(residency "$tmp/disk")" = 0 ] || fail 'FUA writes larger than a window'
 
 # There the kernel caches whole sectors (Linux 6.15).
 [ "$(id -u)" = 0 ] || exit 0

@@ -38,10 +38,7 @@ scan
 stop_nbdkit
 
 [ "$(id -u)" = 0 ] || exit 0
-mkdir "$tmp/lower" "$tmp/upper" "$tmp/work" "$tmp/over"
-mounts+=("$tmp/over")
-mount -t overlay -o "lowerdir=$tmp/lower,upperdir=$tmp/upper" \
-  -o "workdir=$tmp/work" over "$tmp/over" || skip 'no overlayfs'
+mount_overlay "$tmp" "$tmp/over" || skip 'no overlayfs'
 holes=128
 truncate -s $((holes * 2))M "$tmp/over/disk"
 for ((i = 0; i < holes; i++)); do
