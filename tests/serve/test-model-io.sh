@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # Tens of thousands of random reads, writes, zeroes, trims and flushes, of a byte
-# to 32 MiB, agree with a model.  They run through libnbd on one and four
-# connections, and through a file that nbdfuse shows; in every cache mode, with
-# rings so small that windows are evicted all the time; and on file systems where
-# zero and trim, or the page cache, work in other ways: overlayfs, ext3 and NTFS
-# by FUSE.
+# to 32 MiB, agree with a model.  They run on one and four connections, in every
+# cache mode, with rings so small that windows are evicted all the time; and on
+# file systems where zero and trim, or the page cache, work in other ways:
+# overlayfs, ext3 and NTFS by FUSE.
 #
 # OPERATIONS=1000000 SEED=7 in the environment make it longer and different.
 #
@@ -21,15 +20,9 @@ seed=${SEED:-1}
 disk="$tmp/disk"
 size=8                          # MiB of the disk
 
-# model_io SHARE EXPORT...: one share of all operations.
-model_io ()
-{
-  timeout --foreground -k 5 3600 "$srcdir/lib/model-io.py" $((operations / $1)) \
-    "$seed" "$tmp/model" "${@:2}" || fail "SEED=$seed, ${*:2}, $cache, $disk"
-}
-
-# serve: a new disk.
-serve ()
+# agrees SHARE CONNECTIONS [LONGEST-REQUEST]: one share of all operations, on a new
+# disk.
+agrees ()
 {
   local arguments=(file "$disk" "cache=$cache")
 
@@ -38,51 +31,29 @@ serve ()
   rm -f "$disk"
   truncate -s $((size * 1048576 + 1234)) "$disk"
   start_nbdkit "${arguments[@]}"
-}
-
-# through_nbd SHARE CONNECTIONS [LONGEST-REQUEST]
-through_nbd ()
-{
-  serve
-  model_io "$1" "$uri" "${@:2}"
+  timeout --foreground -k 5 3600 "$srcdir/lib/model-io.py" $((operations / $1)) \
+    "$seed" "$tmp/model" "$uri" "${@:2}" ||
+    fail "SEED=$seed, ${*:2}, $cache, $disk"
   stop_nbdkit
   same "$tmp/model" "$disk"
 }
 
 for cache in none preserve default; do
-  through_nbd 8 1
-  through_nbd 8 4
+  agrees 8 1
+  agrees 8 4
 done
 size=70
-for cache in none default; do through_nbd 200 4 $((32 * 1048576)); done
+for cache in none default; do agrees 200 4 $((32 * 1048576)); done
 size=8
-
-if [ "$(id -u)" != 0 ] || [ ! -e /dev/fuse ]; then
-  lacks 'needs FUSE'
-fi
-need nbdfuse fusermount3
-mkdir "$tmp/fuse"
-for cache in none default; do
-  serve
-  fuse_client "$uri"
-  model_io 8 "$tmp/fuse/disk"
-  eventually 5 fusermount3 -u "$tmp/fuse" || fail 'cannot unmount'
-  if ! eventually 5 gone "$fuse"; then
-    waits_where "$fuse"
-    waits_where "$server"
-    fail 'nbdfuse does not end'
-  fi
-  stop_nbdkit
-  same "$tmp/model" "$disk"
-done
 
 # other FOLDER: on the file system that is mounted there.
 other ()
 {
   disk="$1/disk"
-  for cache in none default; do through_nbd 16 4; done
+  for cache in none default; do agrees 16 4; done
 }
 
+need_root
 mount_overlay "$tmp" "$tmp/overlay" || lacks 'needs overlayfs'
 other "$tmp/overlay"
 on_each 64M other ext3 ntfs

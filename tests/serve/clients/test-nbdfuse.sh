@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A file system on a loop device on a file of nbdfuse keeps every byte, and
-# leaves no page of the served file cached.  The test fills, trims and unmounts
-# it, and mounts the image again without the server.
+# "fallocate -z" of a file of nbdfuse zeroes the range to the last byte.  A file
+# system on a loop device on it keeps every byte, and leaves no page of the served
+# file cached.  The test fills, trims and unmounts it, and mounts the image again
+# without the server.
 #
 #   ext4 ─▶ loop device ─▶ nbdfuse ─▶ nbdkit ─▶ the image
 #
@@ -56,6 +57,14 @@ unmount ()
 truncate -s 96M "$disk"
 start_nbdkit file "$disk" cache=none
 fuse_client "$uri" -C 4
+
+dd if="$tmp/files/a" of="$tmp/fuse/disk" bs=1M conv=notrunc,fsync status=none
+fallocate -z -o 4097 -l 500000 "$tmp/fuse/disk"
+cat <(head -c 4097 "$tmp/files/a") <(head -c 500000 /dev/zero) \
+  <(tail -c +504098 "$tmp/files/a") |
+  cmp -n "$(stat -c %s "$tmp/files/a")" - "$tmp/fuse/disk" >&2 ||
+  fail 'fallocate -z'
+
 mounts+=("$tmp/mnt")
 attach "$tmp/fuse/disk"
 mkfs.ext4 -q "$device" || fail 'mkfs.ext4'
