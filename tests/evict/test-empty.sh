@@ -5,9 +5,6 @@
 #
 #   test-empty.sh [PLACE...]    of tmpdir, xfs, btrfs, block (all)
 #
-# A page that another process holds for a moment is dropped after that process
-# releases it.
-#
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
 
@@ -106,67 +103,6 @@ stays_empty ()
   empty_now "$target" 'after the server was ended with a connection open'
 }
 
-# let_one_go: after the disk was closed.  A server waits for two seconds and no more;
-# on a busy machine it may take longer until the holder has ended, which proves
-# nothing.
-let_one_go ()
-{
-  local closed=${EPOCHREALTIME//[.,]/}
-
-  client_stop
-  sleep 0.2
-  [ "$(resident "$disk")" -gt 0 ] || fail 'the page that is held is gone'
-  let_pages_go
-  [ $((${EPOCHREALTIME//[.,]/} - closed)) -lt 1500000 ]
-}
-
-# all_go_with_it: whatever was held, and the readahead of the holder.
-all_go_with_it ()
-{
-  local status=0
-
-  # Before the server has a reason to look what is there.
-  hold_pages map "$disk" 4096
-  start_and_connect file "$disk" cache=none
-  ask write 0 1M, write 32M 4096
-  let_one_go || status=1
-  stop_nbdkit
-  left=$(resident "$disk")
-  return $status
-}
-
-# held_pages_go: pages that another process holds, as the kernel does while it
-# writes, are dropped after their release, also on a kernel that counts no pages.
-held_pages_go ()
-{
-  local wrapper
-
-  for wrapper in '' "$builddir/lib/without-cachestat"; do
-    under=(${wrapper:+"$wrapper"})
-    eventually 20 all_go_with_it || fail 'the holder never ends soon enough'
-    [ "$left" = 0 ] || fail "$wrapper: $left pages that were held are left"
-  done
-  under=()
-}
-
-# held_while_idle: where no page is counted, as mincore(2) is not asked of so large
-# a file, a page that is held until the idle disk is left alone goes at the close.
-held_while_idle ()
-{
-  truncate -s 5G "$disk"
-  hold_pages map "$disk" 4096
-  under=("$builddir/lib/without-cachestat")
-  start_nbdkit file "$disk" cache=none
-  under=()
-  client_start --names "$uri" # which has no copy of the disk
-  ask a open, a write 0 4K, a write $((5 * 1073741824 - 4096)) 4K, a flush
-  sleep 6
-  let_pages_go
-  client_stop
-  empty_soon "$disk" 'after a page was held while the disk was idle'
-  stop_nbdkit
-}
-
 size=$((33 * 1048576 + 1234))
 
 in_folder ()
@@ -194,8 +130,4 @@ for place; do
     block) on_block ;;
     *) on_each 320M in_folder "$place" ;;
   esac
-  if [ "$place" = tmpdir ]; then
-    held_pages_go
-    held_while_idle
-  fi
 done
