@@ -192,17 +192,6 @@ stop_nbdkit
 cmp "$stats" "$tmp/old" || fail 'half of the statistics were written'
 [ "$(echo "$stats"*)" = "$stats" ] || fail "left: $(echo "$stats"*)"
 
-if [ "$(id -u)" = 0 ]; then
-  # Another user (-u) that may not write it is reported at the start.
-  mkdir "$tmp/closed"
-  chmod 777 "$tmp"
-  start_nbdkit -u nobody file "$disk" stats="$tmp/closed/stats"
-  eventually 10 says ".part: Permission denied" ||
-    fail 'nothing about -u at the start'
-  stop_nbdkit
-  chmod 700 "$tmp"
-fi
-
 # A file that is a mount point, as one that a container gets from its host, cannot
 # be replaced.
 if [ "$(id -u)" = 0 ]; then
@@ -241,14 +230,8 @@ start_nbdkit file dir="$tmp/dir" cache=none stats=- stats-interval=1
 eventually 10 says '{"statistics": "nbdkit-file-plugin"' || fail 'not in the log'
 all_exports
 stop_nbdkit
-sed 's/^.*nbdkit: file: //' "$tmp/log" | awk '
-  /^{"statistics"/ { text = ""; inside = 1 }
-  inside { text = text $0 "\n" }
-  /^]}$/ { inside = 0 }
-  END { printf "%s", text }' >"$tmp/json"
-[ "$(jq '.disks | length' "$tmp/json")" = 40 ] || fail "$(cat "$tmp/log")"
-[ "$(grep -c '^{"name": .*},\{0,1\}$' "$tmp/json")" = 40 ] ||
-  fail 'not a line for each disk'
+sed 's/^.*nbdkit: file: //' "$tmp/log" | tail -n 42 |
+  jq -e '.disks | length == 40' >"$tmp/json" || fail 'not a line for each disk'
 
 # An interval writes the disks that were used since the last one, and a signal
 # all.
