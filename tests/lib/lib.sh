@@ -433,8 +433,7 @@ log_has ()
   [ "$number" = "$1" ] || fail "\"$2\": logged $number times, not $1"
 }
 
-# size_of EXPORT: as a client sees it, who asks for this part of a URI.  Returns 1
-# if it is refused.
+# size_of EXPORT: its name as part of a URI.  Returns 1 if it is refused.
 size_of ()
 {
   timeout --foreground -k 1 60 \
@@ -457,6 +456,14 @@ parameters ()
 {
   sed -n '/^static struct parameter parameters/,/^};/ s/^  { "\([^"]*\)".*/\1/p' \
     "$srcdir/../plugins/file/options.c"
+}
+
+# make_in_build TARGET DESTDIR
+make_in_build ()
+{
+  need make
+  env -u MAKEFLAGS -u MAKELEVEL make -C "$builddir/.." "$1" "DESTDIR=$2" \
+    >"$tmp/make.log" 2>&1 || fail "make $1: $(<"$tmp/make.log")"
 }
 
 # find_stock: $stock is the stock plugin, which our Debian package puts aside.

@@ -20,8 +20,8 @@ seed=${SEED:-1}
 disk="$tmp/disk"
 size=8                          # MiB of the disk
 
-# agrees SHARE CONNECTIONS [LONGEST-REQUEST]: one share of all operations, on a new
-# disk.
+# agrees SHARE CONNECTIONS [LONGEST-REQUEST]: one share of all operations, on a
+# new disk.
 agrees ()
 {
   local arguments=(file "$disk" "cache=$cache")

@@ -8,18 +8,11 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need make python3
+need python3
 
 root=$tmp/root
 version=$(sed -n 's/^#define PACKAGE_VERSION "\(.*\)"/\1/p' \
   "$builddir/../config.h")
-
-# in_build TARGET
-in_build ()
-{
-  env -u MAKEFLAGS -u MAKELEVEL make -C "$builddir/.." "$1" "DESTDIR=$root" \
-    >"$tmp/make.log" 2>&1 || { cat "$tmp/make.log" >&2; fail "make $1"; }
-}
 
 # installed PATTERN: what fits it, or fail.
 installed ()
@@ -31,7 +24,7 @@ installed ()
   echo "$found"
 }
 
-in_build install
+make_in_build install "$root"
 for page in windowed-file-plugin cachewatch copy verify-cache; do
   [ -s "$(installed "*/man/man1/nbdkit-$page.1")" ] || fail "$page.1 is empty"
 done
@@ -67,7 +60,7 @@ done
   fail 'nbdkit-cachewatch does not run'
 [ -z "$(find "$root" -name __pycache__)" ] || fail 'running it left something'
 
-in_build uninstall
+make_in_build uninstall "$root"
 # The prefix itself may have the name, as in "make distcheck".
 prefix=$(sed -n 's/^prefix = //p' "$builddir/../Makefile")
 { find "$root" ! -type d; find "$root$prefix" -mindepth 1 -name '*windowed*'; } \

@@ -15,7 +15,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need make mountpoint nbdinfo nbdcopy nsenter pgrep systemd-escape systemd-nspawn
+need mountpoint nbdinfo nbdcopy nsenter pgrep systemd-escape systemd-nspawn
 
 root=$tmp/root
 unit=nbdkit-windowed-file@
@@ -72,9 +72,7 @@ boot ()
   mkdir "$tmp/over/upper" "$tmp/over/work"
   mount -t overlay -o "upperdir=$tmp/over/upper,workdir=$tmp/over/work" \
     -o lowerdir=/ root "$root" || skip 'no overlayfs over /'
-  env -u MAKEFLAGS -u MAKELEVEL make -C "$builddir/.." install \
-    "DESTDIR=$root" >"$tmp/install.log" 2>&1 ||
-    { cat "$tmp/install.log" >&2; fail 'make install'; }
+  make_in_build install "$root"
   [ -n "$(find "$root" -xdev -name "$unit.service" -path '*/system/*')" ] ||
     skip 'was configured to install no units'
   [[ $(ldd "$builddir/../plugins/file/.libs"/*.so) != *lib[at]san* ]] || exit 0

@@ -8,13 +8,11 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need make nbdcopy nbdinfo cmp strace systemd-analyze systemd-socket-activate
-strace -o /dev/null true 2>/dev/null || lacks 'needs ptrace'
+need nbdcopy nbdinfo cmp systemd-analyze systemd-socket-activate
+need_strace
 
 name=nbdkit-windowed-file@
-env -u MAKEFLAGS -u MAKELEVEL make -C "$builddir/.." install \
-  "DESTDIR=$tmp/root" >"$tmp/install.log" 2>&1 ||
-  { cat "$tmp/install.log" >&2; fail 'make install'; }
+make_in_build install "$tmp/root"
 unit=$(find "$tmp/root" -name "$name.service")
 [ -n "$unit" ] || skip 'was configured to install no units'
 
