@@ -64,7 +64,7 @@ systemd-socket-activate -l "$tmp/sock" \
   strace -D -f -qq -o "$tmp/trace" "${command[@]}" 2>"$tmp/log" &
 job=$! server=$!
 pids+=("$job")
-eventually 20 test -S "$tmp/sock" || fail 'no socket'
+eventually 20 grep -qs Listening "$tmp/log" || fail 'no socket'
 listed=$(limited nbdinfo --list "nbd+unix:///?socket=$tmp/sock" |
   grep '^export=' | sort | tr -d '\n') || fail 'cannot list the exports'
 [ "$listed" = 'export="a":export="b":' ] || fail "listed: $listed"
