@@ -180,11 +180,6 @@ end ()
   wait "$1" 2>/dev/null || true
 }
 
-returns ()
-{
-  return "$1"
-}
-
 # The clients and the server end first, as they hold the file; then the
 # disk; then all that lib.sh has started.
 faults_cleanup ()
@@ -203,7 +198,7 @@ faults_cleanup ()
   done
   disk_down
   [ ! -d "$tracing" ] || rmdir "$tracing"
-  returns "$status"
+  (exit "$status")
   cleanup
 }
 
