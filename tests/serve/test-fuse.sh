@@ -17,20 +17,14 @@ holes ()
   grep -c ':3$' < <(tr ' ' '\n' <<<"$answer") || :
 }
 
-unmount ()
-{
-  stop_nbdkit
-  umount "$tmp/disk"
-  eventually 5 gone "$fuse_server" || fail 'the FUSE server does not end'
-}
-
 # Holes of the server's file.
 for options in '' writeback=yes; do
   fuse_file ${options:+"$options"}
   truncate -s 64M "$tmp/disk"
   start_and_connect file "$tmp/disk" cache=none
   [ "$(holes 0 64M)" = 0 ] || fail "FUSE $options: a hole"
-  unmount
+  stop_nbdkit
+  umount "$tmp/disk"
 done
 
 # Overlayfs whose upper layer is such a file system has another magic, and
