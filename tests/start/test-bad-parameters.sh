@@ -15,7 +15,6 @@ disk=$tmp/disk
 truncate -s 1M "$disk" "$tmp/other"
 mkfifo "$tmp/fifo"
 start_nbdkit memory 1M          # for its socket
-cp "$tmp/log" "$tmp/memory-log"
 
 # refused WORD... -- ARGUMENT...: with an error, the last, which has all the
 # words.  Before it, nbdkit may say what is no number.
@@ -27,10 +26,10 @@ refused ()
   while [ "$1" != -- ]; do words+=("$1"); shift; done
   shift
   timeout --foreground -k 1 60 "$NBDKIT" -U "$tmp/none" file "$@" --run : \
-    2>"$tmp/log" || status=$?
+    2>"$tmp/err" || status=$?
   [ "$status" != 0 ] || fail "accepted: $*"
   [ "$status" = 1 ] || fail "status $status: $*"
-  message=$(grep '^nbdkit: error: ' "$tmp/log" | tail -n 1)
+  message=$(grep '^nbdkit: error: ' "$tmp/err" | tail -n 1)
   for word in "${words[@]}"; do
     [[ $message = *"$word"* ]] || fail "no $word: $*: $message"
   done
@@ -39,7 +38,7 @@ refused ()
 # taken PARAMETER...: without an error.
 taken ()
 {
-  limited "$NBDKIT" -U "$tmp/none" file "$disk" "$@" --run : 2>"$tmp/log" ||
+  limited "$NBDKIT" -U "$tmp/none" file "$disk" "$@" --run : 2>"$tmp/err" ||
     fail "refused: $*"
   rm "$tmp/none"
 }
@@ -142,5 +141,4 @@ refused stats-format unknown --          "$disk" stats=- stats-format=json
 
 refused bogus --                        "$disk" bogus=1
 
-cp "$tmp/memory-log" "$tmp/log"
 stop_nbdkit
