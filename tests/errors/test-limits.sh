@@ -75,6 +75,7 @@ new_disk
 under=(prlimit "--as=$((400 * 1048576))")
 start_and_connect -t 4 "$plugin" "$tmp/disk" cache=none
 ask write 0 1M, flush, save "$tmp/model"
+client_stop # nbdkit may close a connection for whose request it has no memory
 held=()
 for i in {1..40}; do
   "$srcdir/lib/client.py" "$uri" < <(echo write 8M 32M; sleep 5) \
@@ -86,10 +87,8 @@ wait "${held[@]}" || :
 # Their threads may not be gone yet.
 reads_again ()
 {
-  ask_any read 0 1M
-  [[ $answer != "error ENOMEM"* ]]
+  timeout --foreground 20 nbdcopy "$uri" "$tmp/out" 2>"$tmp/said"
 }
-eventually 60 reads_again || fail "little memory: $answer"
-ask read 0 1M
+eventually 60 reads_again || fail "little memory: $(<"$tmp/said")"
 stop_nbdkit
-cmp -n 1048576 "$tmp/model" "$tmp/disk" >&2 || fail 'little memory: data is gone'
+cmp -n 1048576 "$tmp/model" "$tmp/out" >&2 || fail 'little memory: data is gone'
