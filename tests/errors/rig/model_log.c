@@ -97,11 +97,3 @@ model_log_restore (struct model *m, const char *name, uint64_t position)
     play (m, &event);
   fclose (fp);
 }
-
-void
-model_log_append (struct model *m, const char *name)
-{
-  m->log = fopen (name, "ae");
-  if (m->log == NULL)
-    die (name);
-}

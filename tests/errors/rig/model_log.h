@@ -53,7 +53,4 @@ void model_log_event (const struct model *m, struct event event);
 /* Make the model as it was after all events up to a position. */
 void model_log_restore (struct model *m, const char *name, uint64_t position);
 
-/* What happens to it from then on is added to the file. */
-void model_log_append (struct model *m, const char *name);
-
 #endif /* FAULTS_MODEL_LOG_H */
