@@ -108,20 +108,8 @@ leave (struct rig *rig, int *refusing)
   rig_connect (rig);
 }
 
-/* Up to which of 1000 numbers each action has them. */
-enum {
-  A_WRITE,
-  A_ZERO,
-  A_TRIM,
-  A_READ,
-  A_FLUSH,
-  A_WRITEBACK,
-  A_WAIT,
-  A_REOPEN,
-  A_LEAVE,
-  A_REFUSE,
-  A_FOREIGN
-};
+/* Up to which of 1000 numbers each action has them: the requests first. */
+enum { WRITEBACK = FLUSH + 1, WAIT, REOPEN, LEAVE, REFUSE, FOREIGN };
 static const unsigned fault_mix[] = { 550, 610, 640, 710, 780, 850,
                                       920, 925, 940, 980, 1000 };
 static const unsigned crash_mix[] = { 600, 680, 730, 780, 850, 900, 990, 1000 };
@@ -135,40 +123,34 @@ act (struct rig *rig, int *refusing)
   unsigned dice = random_below (rig, 1000);
   int action;
 
-  if (rig->plan.flushes && dice < fault_mix[A_TRIM])
+  if (rig->plan.flushes && dice < fault_mix[TRIM])
     dice = 0;
   for (action = 0; dice >= mix[action]; action++)
     ;
   switch (action) {
-  case A_WRITE:
-    rig_send (rig, c, WRITE);
+  case WRITE:
+  case ZERO:
+  case TRIM:
+  case READ:
+    rig_send (rig, c, (enum what) action);
     break;
-  case A_ZERO:
-    rig_send (rig, c, ZERO);
-    break;
-  case A_TRIM:
-    rig_send (rig, c, TRIM);
-    break;
-  case A_READ:
-    rig_send (rig, c, READ);
-    break;
-  case A_FLUSH:
+  case FLUSH:
     rig_flush (rig, c);
     break;
-  case A_WRITEBACK:
+  case WRITEBACK:
     start_writeback (rig);
     break;
-  case A_WAIT:
+  case WAIT:
     rig_wait (rig, random_below (rig, rig->records ? 10 : 20));
     break;
-  case A_REOPEN:
+  case REOPEN:
     rig_reopen (rig, c);
     break;
-  case A_FOREIGN:
+  case FOREIGN:
     read_foreign (rig);
     break;
   default:
-    if (action == A_LEAVE && rig->plan.leaves)
+    if (action == LEAVE && rig->plan.leaves)
       leave (rig, refusing);
     else if (*refusing == 0)
       *refusing = start_refusing (rig);

@@ -65,7 +65,7 @@ static void
 print_event (struct rig *rig, const char *event, int c,
              const struct request *rq)
 {
-  static const char *const names[] = { "read", "write", "zero", "trim",
+  static const char *const names[] = { "write", "zero", "trim", "read",
                                        "flush" };
   char range[64] = "", change[32] = "";
 
@@ -81,31 +81,6 @@ print_event (struct rig *rig, const char *event, int c,
 
 /* ---- answers ---- */
 
-static void
-promise (struct rig *rig, int c, const struct request *rq)
-{
-  if (rq->what == FLUSH)
-    model_promise_all (&rig->model, rq->sent, c);
-  else
-    model_promise_change (&rig->model, rq->change, rq->offset, rq->count, c);
-}
-
-/* The syncs of connection c that are in flight, as bits. */
-static unsigned
-syncs_in_flight (const struct rig *rig, int c)
-{
-  unsigned bits = 0;
-  int i;
-
-  for (i = 0; i < IN_FLIGHT; i++) {
-    const struct request *rq = &rig->connections[c].requests[i];
-
-    if (rq->busy && (rq->what == FLUSH || rq->fua))
-      bits |= 1U << i;
-  }
-  return bits;
-}
-
 /* No change and no flush that was sent after the answer of one that failed may
  * succeed, until all clients have left.
  */
@@ -119,25 +94,20 @@ check_order (struct rig *rig, int c, const struct request *rq)
 }
 
 static void
-sync_answered (struct rig *rig, int c, const struct request *rq, bool ok)
-{
-  if (ok)
-    promise (rig, c, rq);
-  else
-    rig->reported++;
-}
-
-static void
 change_answered (struct rig *rig, int c, const struct request *rq, bool ok)
 {
   if (rq->what != FLUSH)
     model_changed (&rig->model, rq->change, ok);
-  if (ok)
-    check_order (rig, c, rq);
-  if (rq->what == FLUSH || rq->fua)
-    sync_answered (rig, c, rq, ok);
-  if (!ok)
+  if (!ok) {
+    rig->reported += rq->what == FLUSH || rq->fua;
     model_failed (&rig->model);
+    return;
+  }
+  check_order (rig, c, rq);
+  if (rq->what == FLUSH)
+    model_promise_all (&rig->model, rq->sent, c);
+  else if (rq->fua)
+    model_promise_change (&rig->model, rq->change, rq->offset, rq->count, c);
 }
 
 /* Whether the file system has shut itself down, as XFS does when its log cannot
@@ -241,12 +211,30 @@ rig_wait (struct rig *rig, int ms)
 }
 
 static bool
-any_busy (struct rig *rig, int c)
+is_busy (const struct request *rq)
+{
+  return rq->busy;
+}
+
+static bool
+syncs (const struct request *rq)
+{
+  return rq->busy && (rq->what == FLUSH || rq->fua);
+}
+
+static bool
+unmaps (const struct request *rq)
+{
+  return rq->busy && (rq->what == ZERO || rq->what == TRIM);
+}
+
+static bool
+any (const struct rig *rig, int c, bool (*is) (const struct request *rq))
 {
   int i;
 
   for (i = 0; i < IN_FLIGHT; i++) {
-    if (rig->connections[c].requests[i].busy)
+    if (is (&rig->connections[c].requests[i]))
       return true;
   }
   return false;
@@ -258,7 +246,7 @@ rig_drain (struct rig *rig)
   int c;
 
   for (c = 0; c < rig->nr_connections; c++) {
-    while (any_busy (rig, c))
+    while (any (rig, c, is_busy))
       rig_wait (rig, -1);
   }
 }
@@ -296,32 +284,14 @@ free_request (struct rig *rig, int c)
   }
 }
 
-static bool
-unmaps (const struct request *rq)
-{
-  return rq->busy && (rq->what == ZERO || rq->what == TRIM);
-}
-
-static bool
-any_unmaps (const struct rig *rig, int c)
-{
-  int i;
-
-  for (i = 0; i < IN_FLIGHT; i++) {
-    if (unmaps (&rig->connections[c].requests[i]))
-      return true;
-  }
-  return false;
-}
-
 /* Before a sync (a flush or FUA request), zero or trim. */
 static void
-wait_to_be_alone (struct rig *rig, bool syncs)
+wait_to_be_alone (struct rig *rig, bool is_sync)
 {
   int c;
 
   for (c = 0; rig->syncs_alone && c < rig->nr_connections; c++) {
-    while (syncs_in_flight (rig, c) || (syncs && any_unmaps (rig, c)))
+    while (any (rig, c, syncs) || (is_sync && any (rig, c, unmaps)))
       rig_wait (rig, -1);
   }
 }
@@ -372,12 +342,6 @@ rig_flush (struct rig *rig, int c)
   print_event (rig, "send", c, rq);
 }
 
-static enum change_kind
-kind_of_change (enum what what)
-{
-  return what == ZERO ? CHANGE_ZERO : what == TRIM ? CHANGE_TRIM : CHANGE_WRITE;
-}
-
 void
 rig_send (struct rig *rig, int c, enum what what)
 {
@@ -396,7 +360,7 @@ rig_send (struct rig *rig, int c, enum what what)
     wait_to_be_alone (rig, rq->fua);
   rq->sent = model_now (&rig->model);
   if (what != READ)
-    rq->change = model_change (&rig->model, kind_of_change (what), rq->offset,
+    rq->change = model_change (&rig->model, (enum change_kind) what, rq->offset,
                                rq->count);
 
   switch (what) {

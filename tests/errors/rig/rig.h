@@ -26,7 +26,13 @@
 struct request {
   bool busy;
   int64_t cookie;
-  enum what { READ, WRITE, ZERO, TRIM, FLUSH } what;
+  enum what {
+    WRITE = CHANGE_WRITE,
+    ZERO = CHANGE_ZERO,
+    TRIM = CHANGE_TRIM,
+    READ,
+    FLUSH
+  } what;
   bool fua;
   uint64_t offset, count;
   uint32_t change; /* WRITE, ZERO, TRIM */
