@@ -7,14 +7,14 @@ import subprocess
 
 from arguments import no_place
 
-ENDINGS = (".svg", ".png")
-TERMINALS = {".svg": "svg size {},{} noenhanced background 'white'",
-             ".png": "pngcairo size {},{} noenhanced"}
+TERMINALS = {
+    ".svg": "svg size 900,420 noenhanced background 'white'",
+    ".png": "pngcairo size 900,420 noenhanced"}
 
 
 def missing(path):
     """The reason why this file cannot be drawn, or None."""
-    if not path.endswith(ENDINGS):
+    if not path.endswith(tuple(TERMINALS)):
         return "should end in .svg or .png"
     if shutil.which("gnuplot") is None:
         return "needs gnuplot (Debian: gnuplot-nox, Fedora: gnuplot)"
@@ -34,25 +34,22 @@ def block(name, rows):
     return "\n".join([f"${name} << END", *lines, "END", ""])
 
 
-def draw(path, script, width=900, height=420):
-    """Run a script with this SVG or PNG file as its output.  A gnuplot without
-    this terminal writes to stdout, which is discarded."""
-    terminal = TERMINALS[path[-4:]].format(width, height)
-    head = f"set terminal {terminal}\nset output {quoted(path)}\n"
-    subprocess.run(["gnuplot"], input=head + script, text=True, check=True,
-                   stdout=subprocess.DEVNULL)
-
-
 def draw_lines(path, lines):
-    """Draw MiB over seconds.  A line has a title, a style and its points."""
+    """Draw MiB over seconds as this SVG or PNG file.  A line has a title, a
+    style and its points.  A gnuplot without this terminal writes to stdout,
+    which is discarded."""
     points = [point for *_, points in lines for point in points]
     # gnuplot warns of a range that is empty.
     end = max((t for t, _ in points), default=0) or 1
     top = max((n for _, n in points), default=0) * 1.05 or 1
-    blocks = "".join(block(f"d{n}", points)
-                     for n, (*_, points) in enumerate(lines))
-    draw(path, blocks + "set format x '%g s'\nset format y '%g'\nset grid ytics\n"
-         "set ylabel 'MiB in the page cache'\nset key outside below\n"
-         f"set xrange [0:{end}]\nset yrange [0:{top}]\nplot "
-         + ", ".join(f"$d{n} using 1:2 with {style} title {quoted(title)}"
-                     for n, (title, style, _) in enumerate(lines)))
+    script = (
+        f"set terminal {TERMINALS[path[-4:]]}\nset output {quoted(path)}\n"
+        + "".join(block(f"d{n}", points)
+                  for n, (*_, points) in enumerate(lines))
+        + "set format x '%g s'\nset format y '%g'\nset grid ytics\n"
+        "set ylabel 'MiB in the page cache'\nset key outside below\n"
+        f"set xrange [0:{end}]\nset yrange [0:{top}]\nplot "
+        + ", ".join(f"$d{n} using 1:2 with {style} title {quoted(title)}"
+                    for n, (title, style, _) in enumerate(lines)))
+    subprocess.run(["gnuplot"], input=script, text=True, check=True,
+                   stdout=subprocess.DEVNULL)
