@@ -5,9 +5,11 @@
 import argparse
 import os
 import re
+import shutil
 import sys
 
 VERSION = "(not installed)"  # "make install" writes the version here
+NAME = os.path.basename(sys.argv[0])    # nbdkit-NAME where it is installed
 
 # Characters for which is_printable() of plugins/file/escape.c returns false,
 # bytes that are not UTF-8, and the backslash.
@@ -17,13 +19,6 @@ UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e"
 
 class Failure(Exception):
     """Something that is needed is missing or has failed."""
-
-
-def own_name(default):
-    """What the program is called: scripts/NAME in the source folder, and
-    nbdkit-NAME where it is installed."""
-    called = os.path.basename(sys.argv[0])
-    return called if called.startswith("nbdkit-") else default
 
 
 def escaped(name):
@@ -41,6 +36,19 @@ def harmless(text):
     """Without control characters.  The plugin has escaped the names in its
     statistics already, but anybody may have written the file."""
     return escaped(text).replace("\\\\", "\\")
+
+
+def die(message, status=1):
+    """End with one line on stderr."""
+    print(f"{NAME}: {escaped(str(message))}", file=sys.stderr)
+    sys.exit(status)
+
+
+def need(program, package):
+    """Fail if a program is not installed."""
+    if not shutil.which(program):
+        raise Failure(f"{program} is not installed: install the package "
+                      + package)
 
 
 def no_place(path):
@@ -63,11 +71,11 @@ class Parser(argparse.ArgumentParser):
     """argparse's, with --version and messages of one line."""
 
     def __init__(self, prog, **more):
-        super().__init__(prog=own_name(prog), **more)
+        super().__init__(prog=NAME if NAME.startswith("nbdkit-") else prog,
+                         **more)
         self.add_argument("--version", action="version",
-                          version=f"{os.path.basename(self.prog)} {VERSION}",
+                          version=f"{NAME} {VERSION}",
                           help="print the version, and end")
 
     def error(self, message):
-        name = os.path.basename(self.prog)
-        self.exit(2, f"{name}: {escaped(message)}; see {name} --help\n")
+        die(f"{message}; see {NAME} --help", 2)
