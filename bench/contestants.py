@@ -15,7 +15,6 @@ from machine import output, version
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE = 20               # seconds, for a server to listen
-SO_ACCEPTCON = 0x10000      # in /proc/net/unix, of a socket that listens
 OURS = "file_windowed=yes"
 PLUGIN = "plugins/file/.libs/nbdkit-file-plugin.so"     # in a build folder
 NOTHING = "nothing"
@@ -44,7 +43,7 @@ class Contestant:
 
     def command(self, served, sock, fua=False, cgroup=None):
         """Serve a file, or a folder as "dir=FOLDER".  With "fua", each write
-        is one with FUA."""
+        is one with FUA.  SOCK.pid is made when the server listens."""
         key, equals, served = served.rpartition("=")
         what = key + equals + self.path(served)
         sock = self.path(sock)
@@ -53,10 +52,11 @@ class Contestant:
             start += [*CHROOT, self.chroot]
         if not self.plugin:
             return [*start, "qemu-nbd", "-f", "raw", "-k", sock, "-e", "128",
-                    "-t", "--cache=none", "--aio=io_uring", what]
+                    "-t", "--cache=none", "--aio=io_uring",
+                    f"--pid-file={sock}.pid", what]
         forced = (["--filter=fua"], ["fuamode=force"]) if fua else ([], [])
-        return [*start, "nbdkit", "-f", "-U", sock, *forced[0], self.plugin,
-                what, *self.parameters, *forced[1]]
+        return [*start, "nbdkit", "-f", "-U", sock, "-P", f"{sock}.pid",
+                *forced[0], self.plugin, what, *self.parameters, *forced[1]]
 
 
 class Server:
@@ -65,11 +65,12 @@ class Server:
 
     def __init__(self, contestant, served, sock, **how):
         command = contestant.command(served, sock, **how)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(sock)
+        for path in sock, f"{sock}.pid":
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         end = time.monotonic() + PATIENCE
-        while not listens(contestant.path(sock)):
+        while not os.path.exists(f"{sock}.pid"):
             if self.process.poll() is not None or time.monotonic() > end:
                 self.stop()
                 raise Failure("the server did not start: " + " ".join(command))
@@ -98,17 +99,6 @@ class Server:
         """End it, and wait for that."""
         self.process.terminate()
         self.process.wait()
-
-
-def listens(sock):
-    """Whether a process listens on this Unix socket.  The file exists earlier,
-    and a connection would count as a client."""
-    with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
-        next(f)
-        return any(len(words) == 8 and words[7] == sock
-                   and int(words[3], 16) & SO_ACCEPTCON
-                   for words in (line.rstrip("\n").split(None, 7)
-                                 for line in f))
 
 
 # ---- where they are found
