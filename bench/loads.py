@@ -118,19 +118,12 @@ WRITERS = {
 
 
 def run(*command, **options):
-    """Run a command to its end, and return what it printed.  An exception,
-    which Ctrl-C raises, ends the command first."""
+    """Run a command to its end, and return what it printed."""
     options.setdefault("stdout", subprocess.PIPE)
-    with subprocess.Popen(command, text=True, **options) as process:
-        try:
-            printed = process.communicate()[0]
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-    if process.returncode:
-        raise Failure(f"{' '.join(command)}: status {process.returncode}")
-    return printed
+    done = subprocess.run(command, check=False, text=True, **options)
+    if done.returncode:
+        raise Failure(f"{' '.join(command)}: status {done.returncode}")
+    return done.stdout
 
 
 def until(true, what):
@@ -186,6 +179,14 @@ def percentiles(latency, prefix=""):
             if key in found}
 
 
+def cached(watch, disk):
+    """What the page cache has of a disk soon after a load, and had at most."""
+    time.sleep(SOON)
+    watch.look()
+    return {"pages_left": watch.samples[disk][-1][1],
+            "most_mib": watch.most(disk) * PAGE / MIB}
+
+
 class Loads:
     """The files that the loads share, in a folder that close() removes."""
 
@@ -231,8 +232,7 @@ class Loads:
     def copy_source(self):
         """Random data in memory."""
         if not os.path.exists(self.source):
-            run("dd", "if=/dev/urandom", f"of={self.source}", "bs=1M",
-                f"count={self.args.mib}", "status=none")
+            fill(self.source, self.size)
         return self.source
 
     def full(self):
@@ -274,13 +274,9 @@ class Loads:
         with Server(who, disk, self.sock) as server, Watch([disk]) as watch:
             begin = time.monotonic()
             run(*command)
-            seconds = time.monotonic() - begin
-            cpu = server.cpu()
-            time.sleep(SOON)
-            watch.look()
-        return {"seconds": seconds, "cpu_s": cpu,
-                "pages_left": watch.samples[disk][-1][1],
-                "most_mib": watch.most(disk) * PAGE / MIB}
+            figures = {"seconds": time.monotonic() - begin,
+                       "cpu_s": server.cpu()}
+            return figures | cached(watch, disk)
 
     def copy_in(self, who):
         """nbdcopy from memory, with --flush."""
@@ -303,10 +299,7 @@ class Loads:
                 Server(who, disk, self.sock, fua=how.fua) as server, \
                 Watch([disk]) as watch:
             figures = self.requests(how, os.path.getsize(disk), server)
-            time.sleep(SOON)
-            watch.look()
-            return {**figures, "pages_left": watch.samples[disk][-1][1],
-                    "most_mib": watch.most(disk) * PAGE / MIB}
+            return figures | cached(watch, disk)
 
     def requests(self, how, size, server):
         """Run fio, and flush."""
