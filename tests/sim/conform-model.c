@@ -33,10 +33,17 @@ fault (const char *format, ...)
   exit (1);
 }
 
-void
-trace_line (const char *format, ...)
-{
-}
+#define IGNORE(name, ...)                                                      \
+  void name (__VA_ARGS__) {}
+
+IGNORE (trace_line, const char *format, ...)
+IGNORE (promise_in_memory, uint32_t version)
+IGNORE (promise_dropped, struct file *f, uint32_t p)
+IGNORE (promise_read_ahead, struct file *f, uint32_t p)
+IGNORE (promise_resident, const struct file *f)
+IGNORE (promise_call, void)
+IGNORE (promise_locked, const struct lock *l)
+IGNORE (promise_ticked, const struct lock *l, uint64_t since)
 
 uint32_t
 promise_write (unsigned connection, unsigned life)
@@ -44,45 +51,10 @@ promise_write (unsigned connection, unsigned life)
   return ++nr_versions;
 }
 
-void
-promise_in_memory (uint32_t version)
-{
-}
-
-void
-promise_dropped (struct file *f, uint32_t p)
-{
-}
-
-void
-promise_read_ahead (struct file *f, uint32_t p)
-{
-}
-
-void
-promise_resident (const struct file *f)
-{
-}
-
 bool
 promise_waits (const struct file *f, const void *on)
 {
   return false;
-}
-
-void
-promise_call (void)
-{
-}
-
-void
-promise_locked (const struct lock *l)
-{
-}
-
-void
-promise_ticked (const struct lock *l, uint64_t since)
-{
 }
 
 bool
