@@ -223,8 +223,7 @@ make_fs_once ()
 {
   case $1 in
     ext4) mkfs.ext4 -q -F -E lazy_itable_init=0 "${@:2}" "$device" ;;
-    xfs) mkfs.xfs -q -f "${@:2}" "$device" ;;
-    btrfs) mkfs.btrfs -q -f "${@:2}" "$device" ;;
+    xfs | btrfs) "mkfs.$1" -q -f "${@:2}" "$device" ;;
     *) fail "no such file system: $1" ;;
   esac >"$tmp/mkfs.log" 2>&1
 }
