@@ -65,7 +65,6 @@ def _processes(path, info):
         if int(pid) == os.getpid():
             continue
         try:
-            who = f"(pid {pid})"
             with open(f"/proc/{pid}/comm", encoding="utf-8",
                       errors="surrogateescape") as f:
                 who = f"{escaped(f.read().rstrip())} (pid {pid})"
