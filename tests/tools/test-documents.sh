@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The documents have commands that can be pasted, and links that lead somewhere.
 # The commands in README, the documents and the manual pages are in blocks that
-# bash can read.  Every test that a page names exists, each test is in a list of
-# tests/Makefile.am, and the mutants of tests/sim can be made.
+# bash can read.  Every test that a page names exists, and the mutants of
+# tests/sim can be made.
 # The pictures of measurements are those that the present data make, and a page
 # shows each picture with a text.  The script tests/ship/newcomer/run runs the
 # commands.
@@ -33,12 +33,6 @@ if /usr/bin/python3 -c 'import nbd' 2>/dev/null; then
 else
   say 'The pictures are not compared: there is no module nbd of Python.'
 fi
-
-# Or it is not run.
-(cd "$srcdir" && find . -name 'test-*.sh' -printf '%P\n') |
-  while read -r name; do
-    grep -qw "$name" "$srcdir/Makefile.am" || fail "tests/Makefile.am lacks $name"
-  done || exit
 
 # The rules, in their order.
 sed -n 's/^  { "\([a-z]*\)", [a-z_]* }, .*/\1/p' \
