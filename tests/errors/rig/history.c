@@ -235,7 +235,6 @@ run (char *const argv[], bool records)
   if (rig.file == -1)
     die (argv[0]);
   shape = file_shape (argv[1], records, rig.file, &rig.rng);
-  rig.trace = getenv ("FAULTS_TRACE") != NULL;
   rig.request_sizes = records ? 6 : MAX_REQUEST_SIZES; /* 6: to 128K */
   rig.records = records;
   rig.syncs_alone = records && strcmp (argv[5], "alone") == 0;

@@ -34,8 +34,6 @@ fuse_pid=
 mnt="$tmp/mnt"          # where the file system is mounted
 below="$tmp/below"      # what is below it, if it is an overlay
 real=$mnt               # where the files really are
-tracing=/sys/kernel/tracing/instances/windowed-file-$$
-removal=$tracing/events/filemap/mm_filemap_delete_from_page_cache
 mount_options=()        # of the file system that is on the disk
 ours=$NBDKIT            # the nbdkit that has the plugin
 stock=${NBDKIT_SYSTEM:-nbdkit} # the first one in the PATH
@@ -145,32 +143,6 @@ no_flushes ()
   under=(env "LD_PRELOAD=$library")
 }
 
-# trace_removals FILE: have the kernel record which of its pages leave the page
-# cache, and in which thread, if tracefs is mounted.
-trace_removals ()
-{
-  local inode major minor filter
-
-  [ -d "$tracing" ] || mkdir "$tracing" 2>/dev/null || return 0
-  read -r inode major minor < <(stat -c '%i %Hd %Ld' "$1")
-  filter="i_ino == $inode"
-  # On btrfs, stat has the number of the subvolume.
-  [ "$(stat -f -c %T "$1")" = btrfs ] ||
-    filter+=" && s_dev == $((major << 20 | minor))"
-  echo "$filter" >"$removal/filter"
-  echo >"$tracing/trace"
-  echo 1 >"$removal/enable"
-}
-
-# removals_by_others: the recorded removals that no program of the rig made, and
-# stop recording.
-removals_by_others ()
-{
-  [ -d "$tracing" ] || return 0
-  echo 0 >"$removal/enable"
-  sed -E '/^#/d; /^ *(evictor|nbdkit|history)-[0-9]+ /d' "$tracing/trace"
-}
-
 # end PID: a process of ours.
 end ()
 {
@@ -197,7 +169,6 @@ faults_cleanup ()
     esac
   done
   disk_down
-  [ ! -d "$tracing" ] || rmdir "$tracing"
   (exit "$status")
   cleanup
 }

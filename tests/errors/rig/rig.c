@@ -49,7 +49,7 @@ rig_trace (struct rig *rig, const char *format, ...)
   struct timespec t;
   va_list args;
 
-  if (!rig->trace)
+  if (rig->records)
     return;
   clock_gettime (CLOCK_MONOTONIC, &t);
   fprintf (stderr, "%.3f ms %" PRIu64 " ", t.tv_sec * 1e3 + t.tv_nsec / 1e6,

@@ -52,7 +52,6 @@ struct rig {
   const char *uri;   /* of the server */
   int file;          /* a description of its own: another program's */
   uint64_t rng;      /* all that is random follows from it */
-  bool trace;        /* print what happens */
   bool records;      /* the disk records, for crash points: no request fails */
   int request_sizes; /* up to MAX_REQUEST_SIZES: how many of them occur */
   bool syncs_alone;  /* no flush or FUA request overlaps another, or a zero
@@ -71,7 +70,9 @@ struct rig {
 /* Print what failed, with libnbd's reason, and end the program. */
 void die_nbd (const char *what) __attribute__ ((noreturn));
 
-/* If rig->trace, print what happens, with the time and the model's clock. */
+/* Unless the disk records, print what happens, with the time and the model's
+ * clock.
+ */
 void rig_trace (struct rig *rig, const char *format, ...)
   __attribute__ ((format (printf, 2, 3)));
 
