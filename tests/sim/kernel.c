@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,30 +202,18 @@ files_reset (void)
   memset (inherited, 0, sizeof inherited);
   for (i = 0; i < MOST_FILES; i++) {
     struct file *f = &file[i];
-    struct bits *const bits[] = { &f->resident, &f->dirty,  &f->writeback,
-                                  &f->failed,   &f->coming, &f->mapped,
-                                  &f->changed,  &f->others, &f->volatile_,
-                                  &f->kept,     &f->spared, &f->old,
-                                  &f->taken,    &f->data };
-    unsigned k;
+    struct bits *b;
 
-    for (k = 0; k < sizeof bits / sizeof bits[0]; k++)
-      memset (bits[k], 0, (used[i] / 64 + 1) * 8);
+    for (b = &f->resident; b <= &f->taken; b++)
+      memset (b, 0, (used[i] / 64 + 1) * 8);
     if (f->page == NULL)
       f->page = calloc (MOST_PAGES, sizeof *f->page);
     memset (f->page, 0, used[i] * sizeof *f->page);
     used[i] = i < P.files ? P.pages : 0;
     f->nr = i;
-    f->nr_resident = f->nr_writeback = f->most_resident = f->most_writeback = 0;
-    f->wb_err = 0;
-    f->as_eio = false;
+    memset (&f->nr_resident, 0,
+            sizeof *f - offsetof (struct file, nr_resident));
     lock_init (&f->inode);
-    memset (&f->device, 0, sizeof f->device);
-    f->disk = NULL;
-    f->life = 0;
-    f->requested = f->held_until = f->closed_at = f->ahead_at = 0;
-    memset (f->read_at, 0, sizeof f->read_at);
-    f->untold = f->lost_data = false;
   }
 }
 

@@ -50,19 +50,13 @@ fault (const char *format, ...)
   _exit (1);
 }
 
-static void
-print_time (void)
-{
-  fprintf (stderr, "%10.3f ms %2d %-8s ", (now - 10 * SECOND) / 1e6, self (),
-           self_name ());
-}
-
 void
 trace_line (const char *format, ...)
 {
   va_list ap;
 
-  print_time ();
+  fprintf (stderr, "%10.3f ms %2d %-8s ", (now - 10 * SECOND) / 1e6, self (),
+           self_name ());
   va_start (ap, format);
   vfprintf (stderr, format, ap);
   va_end (ap);

@@ -308,7 +308,9 @@ struct evictor;
 struct file {
   unsigned nr;
   struct page *page;
-  /* The page cache.  "failed" pages are clean, and their last writeback has
+  /* files_reset clears all from here on.
+   *
+   * The page cache.  "failed" pages are clean, and their last writeback has
    * failed.  "coming" ones are locked, as readahead is reading them.
    * "volatile_" pages are in the disk's cache.  "changed" ones have been
    * written in this history.  The file system has blocks for "data".
