@@ -206,7 +206,7 @@ def check(position):
     if there:
         out = subprocess.run([history, "at", name, log_name, str(position)],
                              check=True, stdout=subprocess.PIPE).stdout
-        lost = int(out)
+        lost = int(out.split()[0].removeprefix(b"lost="))
     if fs != "raw":
         if fs != kind:
             unmount(mounted)

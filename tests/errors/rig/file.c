@@ -112,7 +112,6 @@ write_change (int fd, const struct model *m, uint32_t change, uint64_t offset,
     if (pwrite (fd, buf, n, offset) != (ssize_t) n)
       die ("pwrite");
   }
-  free (buf);
 }
 
 /* syncfs(2) waits for the writeback.  It reports failures, but not those of the
@@ -159,7 +158,6 @@ file_make (const char *name, const char *seed, const char *control_name)
     lose_pending (fd, &model, control);
   if (close (fd) == -1)
     die (name);
-  model_free (&model);
 }
 
 /* Read the file, page by page.  What cannot be read is bytes that nobody wrote.
@@ -181,23 +179,6 @@ read_file (int fd, uint64_t size)
   return buf;
 }
 
-void
-file_compare (const char *name, const char *log, const char *position)
-{
-  const int fd = open (name, O_RDONLY | O_CLOEXEC);
-  struct model model;
-  unsigned char *buf;
-
-  if (fd == -1)
-    die (name);
-  model_log_restore (&model, log, strtoull (position, NULL, 10));
-  buf = read_file (fd, model.size);
-  printf ("%" PRIu64 "\n", model_lost (&model, buf, model.size, 0, stderr));
-  free (buf);
-  model_free (&model);
-  close (fd);
-}
-
 bool
 file_is_on_ext4 (int fd)
 {
@@ -209,7 +190,8 @@ file_is_on_ext4 (int fd)
 }
 
 void
-file_check (const char *name, const char *log, const char *control_name)
+file_check (const char *name, const char *log, uint64_t position,
+            const char *control_name)
 {
   struct model model;
   unsigned char *buf;
@@ -218,16 +200,14 @@ file_check (const char *name, const char *log, const char *control_name)
 
   if (fd == -1)
     die (name);
-  model_log_restore (&model, log, UINT64_MAX);
+  model_log_restore (&model, log, position);
   buf = read_file (fd, model.size);
   forgotten = model_lost (&model, buf, model.size, 0, NULL);
-  if (forgotten && file_is_on_ext4 (fd))
+  if (forgotten && control_name && file_is_on_ext4 (fd))
     model_take_accepted (&model, buf, model.size, 0, 0,
                          map_control (control_name));
   close (fd);
 
   lost = model_lost (&model, buf, model.size, 0, stderr);
   printf ("lost=%" PRIu64 " forgotten=%" PRIu64 "\n", lost, forgotten - lost);
-  free (buf);
-  model_free (&model);
 }

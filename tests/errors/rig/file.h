@@ -42,15 +42,11 @@ void file_model (struct model *m, const struct shape *shape, const char *log,
  */
 void file_make (const char *name, const char *seed, const char *control_name);
 
-/* Compare it with the model, and print how many bytes are not what was
- * promised.
+/* Compare it with the model, as it was at a position of the disk's record, and
+ * print how many bytes are not what was promised.
  */
-void file_check (const char *name, const char *log, const char *control_name);
-
-/* Compare it with the model at a position of the disk's record, after a crash,
- * and print how many bytes are not what was promised.
- */
-void file_compare (const char *name, const char *log, const char *position);
+void file_check (const char *name, const char *log, uint64_t position,
+                 const char *control_name);
 
 /* Whether "fd" is of a file on ext4.
  *

@@ -12,7 +12,7 @@
  * file, which may be a block device that is zeroes:
  *
  *   history record FILE SEED RECORD LOG URI together|alone
- *   history at FILE LOG POSITION      prints how many bytes were lost
+ *   history at FILE LOG POSITION      how much of it was lost
  *
  * "alone": no flush or FUA request overlaps another one, or a zero or trim.
  *
@@ -252,18 +252,15 @@ run (char *const argv[], bool records)
   }
   file_model (&rig.model, &shape, log, record);
 
-  rig_init (&rig);
+  rig.nr_connections = 2 + random_below (&rig, MAX_CONNECTIONS - 1);
   rig_connect (&rig);
   (records ? play_and_record : play) (&rig);
   model_log_end (&rig.model, log);
   rig_disconnect (&rig);
-  rig_free (&rig);
   printf ("changes=%zu refused=%" PRIu64 " reported=%" PRIu64 " late=%" PRIu64
           " stale=%" PRIu64 " wrong=%" PRIu64 "\n",
           rig.model.nr_changes - 1, atomic_load (&rig.control->refused),
           rig.reported, rig.late, rig.stale, rig.wrong);
-  model_free (&rig.model);
-  close (rig.file);
 }
 
 static bool
@@ -285,9 +282,9 @@ main (int argc, char *argv[])
   else if (is ("make", argc, argv, 3) || is ("make", argc, argv, 2))
     file_make (argv[2], argv[3], argv[4]);
   else if (is ("at", argc, argv, 3))
-    file_compare (argv[2], argv[3], argv[4]);
+    file_check (argv[2], argv[3], strtoull (argv[4], NULL, 10), NULL);
   else if (is ("check", argc, argv, 3))
-    file_check (argv[2], argv[3], argv[4]);
+    file_check (argv[2], argv[3], UINT64_MAX, argv[4]);
   else {
     fprintf (stderr, "usage: history plan | make | run | record | at | "
                      "check ..., see history.c\n");

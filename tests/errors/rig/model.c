@@ -105,17 +105,6 @@ model_init (struct model *m, uint64_t history, uint64_t size, bool filled)
   m->changes[0].ok = true;
 }
 
-void
-model_free (struct model *m)
-{
-  size_t i;
-
-  for (i = 0; i < m->nr_segments; i++)
-    free (m->segments[i].changes);
-  free (m->segments);
-  free (m->changes);
-}
-
 uint64_t
 model_now (struct model *m)
 {

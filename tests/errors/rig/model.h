@@ -72,7 +72,6 @@ struct model {
  * is on the disk.
  */
 void model_init (struct model *m, uint64_t history, uint64_t size, bool filled);
-void model_free (struct model *m);
 
 /* A tick. */
 uint64_t model_now (struct model *m);

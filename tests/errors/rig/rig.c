@@ -391,34 +391,6 @@ rig_send (struct rig *rig, int c, enum what what)
 
 /* ---- connections ---- */
 
-void
-rig_init (struct rig *rig)
-{
-  int c, i;
-
-  rig->nr_connections = 2 + random_below (rig, MAX_CONNECTIONS - 1);
-  for (c = 0; c < rig->nr_connections; c++) {
-    for (i = 0; i < IN_FLIGHT; i++) {
-      unsigned char *buf = malloc (MAX_REQUEST + 4096);
-
-      if (buf == NULL)
-        die ("malloc");
-      rig->connections[c].requests[i].buf = buf;
-    }
-  }
-}
-
-void
-rig_free (struct rig *rig)
-{
-  int c, i;
-
-  for (c = 0; c < rig->nr_connections; c++) {
-    for (i = 0; i < IN_FLIGHT; i++)
-      free (rig->connections[c].requests[i].buf);
-  }
-}
-
 static void
 connect_one (struct rig *rig, int c)
 {

@@ -37,7 +37,7 @@ struct request {
   uint64_t offset, count;
   uint32_t change; /* WRITE, ZERO, TRIM */
   uint64_t sent;
-  unsigned char *buf;
+  unsigned char buf[MAX_REQUEST + 4096];
 };
 
 struct connection {
@@ -58,7 +58,7 @@ struct rig {
                       * or trim */
 
   struct connection connections[MAX_CONNECTIONS];
-  int nr_connections;
+  int nr_connections; /* two or more */
 
   /* Counters. */
   uint64_t reported; /* failed flushes and FUA requests */
@@ -79,10 +79,6 @@ void rig_trace (struct rig *rig, const char *format, ...)
 /* A number from 0 to n - 1, and an event of this probability. */
 uint64_t random_below (struct rig *rig, uint64_t n);
 bool chance (struct rig *rig, unsigned percent);
-
-/* Allocate two connections or more; afterwards, free all. */
-void rig_init (struct rig *rig);
-void rig_free (struct rig *rig);
 
 /* Connect all, and disconnect all when all requests have their answer. */
 void rig_connect (struct rig *rig);
