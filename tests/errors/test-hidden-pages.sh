@@ -122,4 +122,3 @@ for type in btrfs overlay-btrfs; do
     stop_nbdkit
   done
 done
-disk_down

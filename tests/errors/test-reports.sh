@@ -184,4 +184,3 @@ for which in default none preserve; do
     "$t"
   done
 done
-disk_down

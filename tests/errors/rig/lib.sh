@@ -29,8 +29,6 @@ NBDKIT=${NBDKIT:-$builddir/../nbdkit}
 history="$builddir/errors/rig/history"
 disk_plugin="$builddir/errors/rig/.libs/nbdkit-disk-plugin.so"
 control="$tmp/control"
-disk_pid=
-fuse_pid=
 mnt="$tmp/mnt"          # where the file system is mounted
 below="$tmp/below"      # what is below it, if it is an overlay
 real=$mnt               # where the files really are
@@ -46,11 +44,6 @@ disk_says ()
   printf '%s\0' "$1" | dd of="$control" conv=notrunc status=none
 }
 
-disk_is_up ()
-{
-  [ -s "$tmp/fuse.pid" ] || gone "$fuse_pid"
-}
-
 # disk_up SIZE: afterwards $device is the disk.
 disk_up ()
 {
@@ -63,24 +56,24 @@ disk_up ()
 # arguments serves.
 plugin_up ()
 {
+  local disk
+
   need_root
-  need nbdfuse losetup fusermount3
+  need nbdfuse losetup
   [ -e /dev/fuse ] || lacks "needs FUSE"
   [ -e "$disk_plugin" ] ||
     lacks "needs $disk_plugin: set builddir, make check TESTS="
 
   mkdir "$tmp/fuse"
-  # In sessions of their own: Ctrl-C is for this script, which takes them
-  # down in order.  The system's nbdkit, as this is not what is tested.
+  # In a session of its own: Ctrl-C is for this script, which takes it down
+  # after the file system.  The system's nbdkit, as this is not what is tested.
   setsid nbdkit -f --exit-with-parent -P "$tmp/disk.pid" -U "$tmp/disk.sock" \
     "$disk_plugin" "$@" 2>"$tmp/disk.log" &
-  disk_pid=$!
+  disk=$!
   eventually 10 test -s "$tmp/disk.pid" || fail "$(<"$tmp/disk.log")"
-  setsid nbdfuse -C 2 -P "$tmp/fuse.pid" "$tmp/fuse/disk" \
-    "nbd+unix:///?socket=$tmp/disk.sock" 2>"$tmp/fuse.log" &
-  fuse_pid=$!
-  eventually 10 disk_is_up || fail "nbdfuse does not start"
-  [ -e "$tmp/fuse/disk" ] || fail "$(<"$tmp/fuse.log")"
+  fuse_client "nbd+unix:///?socket=$tmp/disk.sock" -C 2
+  under_pids+=("$disk")
+  mounts+=("$below" "$mnt")
   attach "$tmp/fuse/disk" --direct-io=on
 }
 
@@ -90,26 +83,6 @@ unmount ()
 {
   grep -qF " $1 " /proc/self/mounts || return 0
   eventually 1 umount "$1" 2>/dev/null || umount -l "$1"
-}
-
-fuse_gone ()
-{
-  fusermount3 -u "$tmp/fuse" 2>/dev/null || ! mountpoint -q "$tmp/fuse"
-}
-
-disk_down ()
-{
-  [ -n "$disk_pid" ] || return 0
-  disk_says -
-  unmount_fs
-  detach "$tmp"
-  # When nbdfuse has ended, nothing waits for it any more.
-  eventually 1 fuse_gone || umount -l "$tmp/fuse"
-  [ -z "$fuse_pid" ] || end "$fuse_pid"
-  end "$disk_pid"
-  disk_pid=
-  fuse_pid=
-  device=
 }
 
 # fresh_disk DATA ARGUMENT...: serves a file of 256 MiB with these arguments.  Its
@@ -143,32 +116,17 @@ no_flushes ()
   under=(env "LD_PRELOAD=$library")
 }
 
-# end PID: a process of ours.
-end ()
-{
-  alive "$1" || return 0
-  send TERM "$1"
-  eventually 1 gone "$1" || send KILL "$1"
-  wait "$1" 2>/dev/null || true
-}
-
-# The clients and the server end first, as they hold the file; then the
-# disk; then all that lib.sh has started.
+# The disk accepts writes again before the file system on it is unmounted.
 faults_cleanup ()
 {
-  local status=$? pid
+  local status=$?
 
   only_the_script "$status"
-  trap '' INT TERM
   set +e
-  [ ! -e "$control" ] || disk_says -
-  for pid in $(jobs -p); do
-    case $pid in
-      "$disk_pid" | "$fuse_pid") ;;
-      *) end "$pid" ;;
-    esac
-  done
-  disk_down
+  disk_says -
+  # The disk has its record open there, and ends last.
+  detach "$tmp/memory"
+  umount -l "$tmp/memory" 2>/dev/null
   (exit "$status")
   cleanup
 }
