@@ -66,18 +66,10 @@ struct record_entry {
   uint64_t offset, count;
 };
 
-/* A block of the disk whose data was not flushed: what it held before. */
-struct unflushed {
-  uint64_t block;
-  bool forgotten; /* since then it was written without data */
-  char before[PAGE];
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t last_id, rng; /* guarded by the lock, as all below */
-static struct unflushed *unflushed;
-static size_t nr_unflushed, allocated;
-static uint32_t *index_of; /* of each block: where it is, plus 1; or 0 */
+static bool *unflushed;       /* the blocks whose data was not flushed, */
+static char *before;          /* and what they held before */
 
 static int
 disk_config (const char *key, const char *value)
@@ -133,8 +125,9 @@ disk_config_complete (void)
     }
   }
   disk = map (size, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
-  index_of = calloc (size / PAGE + 1, sizeof *index_of);
-  return disk && index_of ? 0 : -1;
+  before = map (size, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+  unflushed = calloc (size / PAGE + 1, sizeof *unflushed);
+  return disk && before && unflushed ? 0 : -1;
 }
 
 static void *
@@ -254,45 +247,20 @@ end (struct record_entry *entry)
 
 /* ---- the write cache ---- */
 
-/* Returns 0, or -1 if there is no memory. */
-static int
-keep_locked (uint64_t block)
-{
-  struct unflushed *u;
-
-  if (index_of[block])
-    return 0;
-  if (nr_unflushed == allocated) {
-    size_t n = allocated ? 2 * allocated : 1024;
-
-    u = realloc (unflushed, n * sizeof *u);
-    if (u == NULL)
-      return -1;
-    unflushed = u;
-    allocated = n;
-  }
-  u = &unflushed[nr_unflushed++];
-  u->block = block;
-  u->forgotten = false;
-  memcpy (u->before, disk + block * PAGE, PAGE);
-  index_of[block] = nr_unflushed;
-  return 0;
-}
-
-/* A block is about to be written without data.  Its data was accepted, if the
- * file system did that by mistake.
+/* A block is about to be written with data, or without: then it is durable at
+ * once, and its data was accepted, if the file system did that by mistake.
  */
 static void
-forget_locked (uint64_t block)
+keep_locked (uint64_t block, bool data)
 {
-  if (index_of[block] == 0)
-    return;
-  note_accepted (disk + block * PAGE, PAGE);
-  unflushed[index_of[block] - 1].forgotten = true;
-  index_of[block] = 0;
+  if (data && !unflushed[block])
+    memcpy (before + block * PAGE, disk + block * PAGE, PAGE);
+  if (!data && unflushed[block])
+    note_accepted (disk + block * PAGE, PAGE);
+  unflushed[block] = data;
 }
 
-static int
+static void
 write_locked (const char *buf, uint32_t count, uint64_t offset)
 {
   uint32_t n;
@@ -301,35 +269,25 @@ write_locked (const char *buf, uint32_t count, uint64_t offset)
     n = PAGE - offset % PAGE;
     if (n > count)
       n = count;
-    if (control && !has_stamps (buf, n))
-      forget_locked (offset / PAGE);
-    else if (control && keep_locked (offset / PAGE) == -1)
-      return -1;
+    keep_locked (offset / PAGE, control && has_stamps (buf, n));
     memcpy (disk + offset, buf, n);
     if (control && !atomic_load (&control->loses_cache))
       note_accepted (buf, n);
   }
-  return 0;
 }
 
 static void
 flush_locked (bool refused)
 {
-  size_t i;
+  int64_t block;
 
-  for (i = 0; i < nr_unflushed; i++) {
-    const struct unflushed *u = &unflushed[i];
-    char *data = disk + u->block * PAGE;
-
-    if (u->forgotten)
-      continue;
-    index_of[u->block] = 0;
-    if (refused)
-      memcpy (data, u->before, PAGE);
-    else
-      note_accepted (data, PAGE);
+  for (block = 0; block <= size / PAGE; block++) {
+    if (unflushed[block] && refused)
+      memcpy (disk + block * PAGE, before + block * PAGE, PAGE);
+    else if (unflushed[block])
+      note_accepted (disk + block * PAGE, PAGE);
+    unflushed[block] = false;
   }
-  nr_unflushed = 0;
 }
 
 /* Discarded ranges read as zeroes, and take no memory. */
@@ -340,7 +298,7 @@ discard_locked (uint64_t offset, uint64_t limit)
   const uint64_t last = limit / PAGE * PAGE;
 
   for (block = offset / PAGE; block * PAGE < limit; block++)
-    forget_locked (block);
+    keep_locked (block, false);
   if (first >= last || madvise (disk + first, last - first, MADV_DONTNEED)) {
     memset (disk + offset, 0, limit - offset);
     return;
@@ -363,14 +321,13 @@ disk_pwrite (void *handle, const void *buf, uint32_t count, uint64_t offset,
              uint32_t flags)
 {
   struct record_entry entry;
-  int r;
 
   if (refuses (buf, count))
     return refused (EIO);
   if (begin (&entry, RECORD_WRITE, buf, count, offset) == -1)
     return -1;
-  r = write_locked (buf, count, offset);
-  return end (&entry) == -1 || r == -1 ? refused (ENOMEM) : 0;
+  write_locked (buf, count, offset);
+  return end (&entry);
 }
 
 static int
