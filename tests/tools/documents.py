@@ -94,7 +94,8 @@ def wrong_names(path):
 
 
 def wrong_pictures(pages):
-    """Pictures that no page shows with a text."""
+    """Pictures that no page shows with a text, or with a number that is not in
+    the picture."""
     texts = {}
     for page in pages:
         with open(page, encoding="utf-8") as f:
@@ -105,6 +106,11 @@ def wrong_pictures(pages):
         text = texts.get(path, "")
         if len(text.split()) < 5:
             yield f"{path}: no page shows it with a text that describes it"
+        with open(path, encoding="utf-8") as f:
+            drawn = " ".join(re.findall(">([^<]+)</text>", f.read()))
+        for number in re.findall(r"\d[\d,.]*", text):
+            if number.rstrip(",.") not in drawn:
+                yield f"{path}: its text says {number}, which it does not show"
 
 
 def main():
