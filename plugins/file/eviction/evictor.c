@@ -188,7 +188,10 @@ evictor_read_ends (struct evictor *ev, struct evictor_request *r)
 void
 evictor_bypassed (struct evictor *ev, uint64_t offset, uint64_t length)
 {
-  if (ev->engine.idle.empty_at < UINT64_MAX &&
+  const uint64_t empty_at = ev->engine.idle.empty_at;
+
+  /* The disk will be emptied later, and its pages counted then. */
+  if (empty_at < UINT64_MAX && nanoseconds_now () < empty_at &&
       span_has (&ev->engine.counts.touched, offset, length))
     return;
   idle_note_request (enter (ev));
