@@ -9,7 +9,7 @@
 
 set -euo pipefail
 
-if ! { command -v nbdkit nbdinfo mount >/dev/null && [ "$(id -u)" = 0 ]; }; then
+if ! { type -P nbdkit nbdinfo mount >/dev/null && [ "$(id -u)" = 0 ]; }; then
   echo "needs nbdkit, nbdinfo and root" >&2
   exit 77
 fi

@@ -10,7 +10,7 @@
 
 set -euo pipefail
 
-if ! { command -v nbdkit losetup mount >/dev/null && nbdsh -c exit 2>/dev/null &&
+if ! { type -P nbdkit losetup mount >/dev/null && nbdsh -c exit 2>/dev/null &&
     [ "$(id -u)" = 0 ]; }; then
   echo "needs nbdkit, nbdsh, losetup and root" >&2
   exit 77

@@ -10,7 +10,7 @@
 
 set -euo pipefail
 
-if ! command -v nbdkit nbdcopy fincore >/dev/null; then
+if ! type -P nbdkit nbdcopy fincore >/dev/null; then
   echo "needs nbdkit, nbdcopy and fincore" >&2
   exit 77
 fi

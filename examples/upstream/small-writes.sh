@@ -9,7 +9,7 @@
 
 set -euo pipefail
 
-if ! { command -v nbdkit nbdcopy >/dev/null && strace -o /dev/null true; }; then
+if ! { type -P nbdkit nbdcopy >/dev/null && strace -o /dev/null true; }; then
   echo "needs nbdkit, nbdcopy and strace" >&2
   exit 77
 fi
