@@ -83,7 +83,7 @@ print_versions (const uint32_t versions[], uint64_t length)
 static void
 call (int fd, const struct conform *c)
 {
-  static const unsigned flags[] = { 1, 2, 2, 4, 7 };
+  static const unsigned flags[] = { 2, 2, 4, 4, 7 };
   const uint64_t half = CONFORM_PAGE / 2;
   const uint32_t page = below (CONFORM_PAGES);
   const uint32_t pages = 1 + below (below (2) ? 8 : CONFORM_PAGES - page);

@@ -730,6 +730,9 @@ kernel_sync_range (int fd, uint64_t offset, uint64_t length, unsigned flags)
   pages_of (offset, length, &p, &end);
   if (P.no_ranges)
     return EPERM;
+  if (flags & SYNC_FILE_RANGE_WAIT_BEFORE &&
+      !(flags & SYNC_FILE_RANGE_WAIT_AFTER))
+    return ENOSYS; /* gVisor */
   if (!performance || p < end)
     take_time (1 * US);
   if (P.fs == OVERLAYFS || flags == 0)

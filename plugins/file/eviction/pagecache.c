@@ -67,7 +67,7 @@ pagecache_error (int fd)
                              ? (uint64_t) UINT32_MAX * kernel_page_size ()
                              : INT64_MAX & ~INT64_C (0xffffff);
 
-  return kernel_sync_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_BEFORE);
+  return kernel_sync_range (fd, nowhere, 1, SYNC_FILE_RANGE_WAIT_AFTER);
 }
 
 bool

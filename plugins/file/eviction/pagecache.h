@@ -104,7 +104,8 @@ int pagecache_wait (int fd, uint64_t offset, uint64_t length);
  * that refuses sync_file_range(2) fails each call.  Does not block: the range
  * is beyond the end of any file, so there is no page to wait for.  32-bit
  * kernels count pages up to 16 TiB, and return before they look for errors if a
- * range begins beyond that; there the range is the last page.
+ * range begins beyond that; there the range is the last page.  gVisor syncs the
+ * file, and has no WAIT_BEFORE without WAIT_AFTER: pkg/sentry/syscalls/linux.
  */
 int pagecache_error (int fd);
 
