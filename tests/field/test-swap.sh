@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # With nbdkit --swap, which locks the server's memory, the server reads from the
-# disk about what its clients request, also where pages are counted by mincore.
+# disk about what its clients request, also where pages are counted by mincore;
+# and cache=preserve leaves no page that was not there before.
 #
 # A mapping that is locked brings the mapped part of the file into memory.
 #
@@ -48,3 +49,18 @@ measure ()
 measure cachestat
 under=("$builddir/lib/without-cachestat")
 measure mincore
+
+# When the disk rests, the memory of its cells cannot be given back.  What they
+# had of other processes' pages says nothing about other parts of the file.
+under=()
+drop "$disk"
+head -c 2M "$disk" >/dev/null
+map_at_rest "$disk" "$tmp/map"
+start_and_connect --swap file "$disk" cache=preserve
+ask write 0 4K, flush
+sleep 1
+ask write 100M 1M, flush
+stop_nbdkit
+compare_maps "$disk" "$tmp/map"
+[ "$added" = 0 ] ||
+  fail "cache=preserve: $added pages are cached that nobody had in memory"

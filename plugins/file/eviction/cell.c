@@ -36,7 +36,10 @@ cells_rest (struct page_map *m)
 {
   if (m->nr_cells > 0 || m->used_cells == 0)
     return;
-  madvise (m->pool, pool_size (m), MADV_DONTNEED); /* all is zero again */
+  /* Fails after mlockall(2), as with nbdkit --swap: then the cells stay as they
+   * are, and the buckets are empty all the same.
+   */
+  madvise (m->pool, pool_size (m), MADV_DONTNEED);
   LIST_INIT (&m->free);
   m->used_cells = 0;
 }
@@ -70,10 +73,12 @@ take_cell (struct page_map *m)
 {
   struct cell *c = LIST_FIRST (&m->free);
 
-  if (c == NULL)
-    return m->used_cells < m->pool_cells ? &m->pool->cells[m->used_cells++]
-                                         : NULL;
-  LIST_REMOVE (c, same_bucket);
+  if (c)
+    LIST_REMOVE (c, same_bucket);
+  else if (m->used_cells < m->pool_cells)
+    c = &m->pool->cells[m->used_cells++];
+  else
+    return NULL;
   memset (c, 0, sizeof *c);
   return c;
 }
