@@ -87,6 +87,9 @@ run (const struct method *m, const struct connection *c, uint64_t offset,
   unsigned tries = 0;
   int r = 0;
 
+  /* ext3, for example, can free blocks, and cannot allocate them. */
+  if (m->then_allocate && fallocate (fd, 0, offset, 1) == -1)
+    return errno;
   while (offset < end && r == 0) {
     const uint64_t n = in_pieces ? MIN (end - offset, DEVICE_PIECE)
                                  : end - offset;
