@@ -372,6 +372,11 @@ exports_open (bool readonly, struct exported *e)
       (export_name && check_export_name (export_name, e->name) == -1))
     return -1;
   e->fd = open_source (export_name, readonly, e);
+  /* NFS: the file was replaced on the server since it was looked up.  open(2)
+   * of a name looks it up again, too.
+   */
+  if (e->fd == -1 && errno == ESTALE)
+    e->fd = open_source (export_name, readonly, e);
   if (e->fd >= 0)
     return 0;
   report (e);

@@ -7,7 +7,7 @@
 
 # shellcheck source=rig/lib.sh
 . "$(dirname "$0")/rig/lib.sh" || exit
-need nbdcopy cmp
+need nbdcopy nbdinfo cmp
 
 for cache in none default; do
   random_file "$tmp/new.copy" 3M
@@ -29,3 +29,11 @@ for cache in none default; do
   same "$tmp/disk" "$tmp/new.copy"
   exec {old}<&-
 done
+
+# On NFS a file that is replaced on the server is stale between its look-up and
+# the attempts to open it.
+need_strace
+start_nbdkit file "$tmp/disk"
+refuse_now openat ESTALE:when=2..3
+limited nbdinfo --size "$uri" >"$tmp/size" || fail 'stale: refused'
+stop_nbdkit
