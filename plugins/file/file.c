@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <linux/fs.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -66,6 +67,16 @@ file_config_complete (void)
 }
 
 /* Which features were compiled in: all of them, always, on Linux. */
+/* A write beyond RLIMIT_FSIZE fails, and does not end the server.  A command of
+ * --run has been started before.
+ */
+static int
+file_after_fork (void)
+{
+  signal (SIGXFSZ, SIG_IGN);
+  return stats_start ();
+}
+
 static void
 file_dump_plugin (void)
 {
@@ -155,7 +166,7 @@ static struct nbdkit_plugin plugin = {
   .config_complete = file_config_complete,
   .config_help = options_help,
   .magic_config_key = "file",
-  .after_fork = stats_start,
+  .after_fork = file_after_fork,
   .dump_plugin = file_dump_plugin,
   .list_exports = exports_list,
   .open = connection_open,

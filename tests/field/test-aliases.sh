@@ -10,7 +10,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need jq
+need jq prlimit
 
 mkdir "$tmp/dir"
 head -c 1M /dev/zero >"$tmp/dir/alpha"
@@ -18,8 +18,7 @@ ln "$tmp/dir/alpha" "$tmp/dir/beta"
 ln -s alpha "$tmp/dir/gamma"
 
 # A write above 512 KiB fails with EFBIG.
-# shellcheck disable=SC2016
-under=(bash -c 'trap "" XFSZ; ulimit -f 512; exec "$@"' bash)
+under=(prlimit --fsize=$((512 << 10)))
 
 start_nbdkit file "dir=$tmp/dir" cache=none stats="$tmp/stats"
 client_start --names "$tmp/sock"

@@ -180,7 +180,7 @@ all_exports ()
   done
 }
 rm "$stats"
-under=(env --ignore-signal=XFSZ prlimit --fsize=8192)
+under=(prlimit --fsize=8192)
 start_nbdkit file dir="$tmp/dir" stats="$stats"
 under=()
 cp "$stats" "$tmp/old"
