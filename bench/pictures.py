@@ -91,14 +91,15 @@ def live(copies):
         ("yellow", tool.CODES["dirty"]), ("green", tool.CODES["clean"]))}
     for row, line in enumerate(lines):
         x, y, colour = 12, 10 + row * high, "text"
-        for part in re.findall("\x1b.*?m|[▁-█]| +|[^\x1b▁-█ ]+", line):
+        for part in re.findall("\x1b.*?m|[▁-█]| +|(?: ?[^\x1b▁-█ ])+",
+                               line):
             eighths = tool.SPARKS.find(part) + 1
             if part[0] == "\x1b":
                 colour = colours.get(part[2:-1], "text")
                 continue
             if eighths:
-                p.rect(x, y + high * (1 - eighths / 8), wide,
-                       high * eighths / 8, colour, 0)
+                p.path(["M", x + wide / 2, y + high, "v",
+                        -high * eighths / 8], f"{colour} bar")
             elif part[0] != " ":
                 p.text(x, y + 15, part, f"{colour} m",
                        textLength=len(part) * wide)
