@@ -120,23 +120,26 @@ apt_settings ()
     grep -v ' "";$' || true
 }
 
-# make_chroot SUITE FOLDER [PACKAGE...]: Debian's essential packages, apt, and
-# these.  dpkg does not sync the files, which is faster.
-make_chroot ()
+# debian SUITE FOLDER OPTION...: make the folder, with these options of mmdebstrap.
+# dpkg does not sync the files, which is faster.
+debian ()
 {
-  local suite=$1 root=$2 certificates
-
   [ -s "$keyring" ] || die "no $keyring: install debian-archive-keyring"
-  sources "$suite" >"$work/sources.list"
+  sources "$1" >"$work/sources.list"
   [ -s "$work/sources.list" ] ||
     die "apt has no Debian repository for $(running_suite): see apt-cache policy"
   apt_settings >"$work/apt.conf"
-  mmdebstrap --mode=root --variant=apt --format=directory \
-    --keyring="$keyring" --aptopt="$work/apt.conf" \
-    --dpkgopt=force-unsafe-io \
-    --include="debian-archive-keyring $(printf '%s ' "${@:3}")" \
-    "$suite" "$root" "$work/sources.list" ||
-    die "mmdebstrap cannot make a chroot of $suite"
+  mmdebstrap --mode=root --format=directory --keyring="$keyring" \
+    --aptopt="$work/apt.conf" --dpkgopt=force-unsafe-io "${@:3}" \
+    "$1" "$2" "$work/sources.list" || die "mmdebstrap cannot make a $1"
+}
+
+# make_chroot SUITE FOLDER: Debian's essential packages, and apt.
+make_chroot ()
+{
+  local root=$2 certificates
+
+  debian "$1" "$root" --variant=apt --include=debian-archive-keyring
   # A mirror may have a certificate that only this machine trusts.
   certificates=$(apt-config dump --format '%v%n' Acquire::https::CAInfo)
   certificates=${certificates:-/etc/ssl/certs/ca-certificates.crt}

@@ -33,21 +33,15 @@ image ()
   mv "$2-part" "$2"
 }
 
-# debian SUITE ARCHITECTURE FOLDER PACKAGES OPTION...: make the folder of these
+# of_packages SUITE ARCHITECTURE FOLDER PACKAGES OPTION...: make the folder of these
 # packages.  Those that would ask questions are not listed first, which takes
 # minutes if it is emulated.
-debian ()
+of_packages ()
 {
   rm -rf --one-file-system "$3"
-  # sid has no updates.
-  sources "$1" | awk -v suite="$1" '$4 == suite || suite != "sid"' \
-    >"$work/sources.list"
-  [ -s "$work/sources.list" ] || die "apt has no Debian repository here"
-  apt_settings >"$work/apt.conf"
-  mmdebstrap --quiet --mode=root --architectures="$2" --keyring="$keyring" \
-    --aptopt="$work/apt.conf" --aptopt='APT::Install-Recommends "false"' \
-    --aptopt='#clear DPkg::Pre-Install-Pkgs' --include="$4" "${@:5}" \
-    "$1" "$3" "$work/sources.list"
+  debian "$1" "$3" --quiet --architectures="$2" --include="$4" \
+    --aptopt='APT::Install-Recommends "false"' \
+    --aptopt='#clear DPkg::Pre-Install-Pkgs' "${@:5}"
 }
 
 # make_root ROOT: of a release, for an architecture (bookworm, trixie-arm64).
@@ -57,9 +51,8 @@ make_root ()
 
   [ ! -s "$root.ext4" ] || return 0
   step "making a root of $1"
-  debian "${1%-arm64}" "$(architecture "$1")" "$root" "${root_packages[*]}" \
-    --variant=apt --dpkgopt=force-unsafe-io \
-    --dpkgopt='path-exclude=/usr/share/doc/*' \
+  of_packages "${1%-arm64}" "$(architecture "$1")" "$root" "${root_packages[*]}" \
+    --variant=apt --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/man/*'
   rm -rf "$root"/var/lib/apt/lists/*
@@ -111,7 +104,7 @@ make_kernel ()
   step "fetching the kernel $1"
   mkdir -p "$out"
   [ "$1" != arm64-16k ] || package=linux-image-arm64-16k
-  debian "${kernel_suite[$1]}" "$(architecture "$1")" "$tree" $package \
+  of_packages "${kernel_suite[$1]}" "$(architecture "$1")" "$tree" $package \
     --variant=extract
   [ -e "$tree/lib/modules" ] || {
     mkdir -p "$tree/lib"
