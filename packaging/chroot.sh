@@ -187,6 +187,15 @@ enter ()
     DEBIAN_FRONTEND=noninteractive "${passed[@]}" "${@:4}"
 }
 
+# find_tarball: $tarball, if none was given, is what "make dist" makes in build/.
+find_tarball ()
+{
+  [ -z "$tarball" ] || return 0
+  rm -f "$top/build"/nbdkit-windowed-file-*.tar.gz
+  make -C "$top/build" dist >/dev/null
+  tarball=$(echo "$top/build"/nbdkit-windowed-file-*.tar.gz)
+}
+
 # copy_tree FOLDER WORK: copy the sources as they are here, committed or not,
 # without what was built.  WORK, the folder that FOLDER is in, is left out: if
 # WORK is in the tree, the copy would contain itself.
