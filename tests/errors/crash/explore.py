@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Crash points of one history.
 
-  explore.py TYPE FOLDER DEVICE POINTS SEED kept|ignored HISTORY MEMORY RECORD \\
-             LOG
+  explore.py TYPE FOLDER DEVICE POINTS SEED HISTORY MEMORY RECORD LOG
 
 A crash point is a position in the record (see ../rig/disk-plugin.c) and, of the writes and
 discards up to there that no flush covers, those that are on the disk.  Some
@@ -15,7 +14,6 @@ disk must have at the position.  "crashed", on which DEVICE is, also has the
 chosen writes; it is mounted on FOLDER/mnt, which replays the journal, and the
 program HISTORY compares the file "disk" there with what had been promised.  TYPE
 is a file system, or overlay- and one, or "raw" for none: the image is the file.
-If flushes are "ignored", the disk promises nothing, which must lose data.
 
 Prints name=number pairs:
 
@@ -55,7 +53,7 @@ PUNCH_HOLE, BLKFLSBUF, MS_RDONLY = 3, 0x1261, 1
 PIECE = 65536                           # bytes that are compared at once
 NOT_YET = 1 << 64
 
-(kind, folder, device, points, seed, flushes, history, memory, record_name,
+(kind, folder, device, points, seed, history, memory, record_name,
  log_name) = sys.argv[1:]
 torn = 512 if kind == "raw" else 4096
 fs = kind.removeprefix("overlay-")
@@ -141,19 +139,17 @@ class Disk:
         self.requests, self.flushes = load_record()
         self.done = 0       # requests that are durable
 
-    def cover(self, position):
-        """As if all that ended before had been flushed."""
+    def advance(self, position):
+        """Go on to a later position: what the last flush there covers is
+        durable."""
+        flushed = max((f.begin for f in self.flushes if f.end <= position),
+                      default=0)
         while self.done < len(self.requests) and \
-                self.requests[self.done].end < position:
+                self.requests[self.done].end < flushed:
             request = self.requests[self.done]
             for image in self.durable, self.crashed:
                 image.apply(request, request.offset, request.limit)
             self.done += 1
-
-    def advance(self, position):
-        """Go on to a later position."""
-        self.cover(max((f.begin for f in self.flushes if f.end <= position),
-                       default=0))
 
     def optional(self, position):
         """The requests that may be on the disk, but need not."""
@@ -271,8 +267,6 @@ _, size_of_file, _, start = HEADER.unpack_from(log)
 promises = [event[0] for event in EVENT.iter_unpack(log[HEADER.size:])
             if event[2] in PROMISES]
 disk = Disk(os.path.getsize(os.path.join(memory, "crashed")))
-if flushes == "ignored":
-    disk.cover(start)
 # After some entry: half of the points come right after the answer of a flush or
 # FUA request.
 anywhere = [at for r in disk.requests if r.begin >= start
@@ -283,8 +277,7 @@ counts = {"promises": len(promises), "points": 0, "partly": 0, "losses": 0,
           "lost": 0, "unmountable": 0}
 known = set()
 for where_ in positions:
-    if flushes == "kept":
-        disk.advance(where_)
+    disk.advance(where_)
     may_be_there = disk.optional(where_)
     for _ in range(10):
         choices = choose(may_be_there)
