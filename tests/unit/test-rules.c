@@ -7,6 +7,8 @@
 
 #include "unit.h"
 
+#include <time.h>
+
 #include "../sim/check.h"
 
 #define KiB UINT64_C (1024)
@@ -359,6 +361,22 @@ sweeps_in_vain_come_later_and_later (void **state)
   assert_int_equal (e.counts.at, e.seen.now + 50 * task_ns);
 }
 
+/* A file may have 2^63 bytes. */
+static void
+a_sweep_skips_what_has_no_cells (void **state)
+{
+  const clock_t begin = clock ();
+
+  task_ns = 0;
+  writes (UINT64_C (1) << 60, 4096);
+  counts_touch (&e, INT64_MAX - 4095, 4096, 0);
+  counts_touch (&e, 0, 4096, 0);
+  drops_sweep_begins (&e);
+  while (e.drops.sweep.at < e.counts.touched.high)
+    gives ("sweep");
+  assert_uint_in_range (clock () - begin, 0, 10 * CLOCKS_PER_SEC);
+}
+
 /* Where pages cannot be counted, requests of a share are followed by a sweep.
  */
 static void
@@ -675,6 +693,7 @@ main (int argc, char *argv[])
     TEST (a_sweep_continues_in_a_cell),
     TEST (too_many_pages_are_swept),
     TEST (sweeps_in_vain_come_later_and_later),
+    TEST (a_sweep_skips_what_has_no_cells),
     TEST (what_cannot_be_counted_is_swept),
     TEST (readers_are_counted),
     TEST (a_piece_may_have_nothing_to_drop),

@@ -110,6 +110,25 @@ cell_put (struct page_map *m, struct cell *c)
   m->nr_cells--;
 }
 
+uint64_t
+cell_next (const struct page_map *m, uint64_t nr, uint64_t end)
+{
+  size_t i;
+
+  if (end - nr <= m->used_cells) {
+    while (nr < end && cell_find (m, nr) == NULL)
+      nr++;
+    return nr;
+  }
+  for (i = 0; i < m->used_cells; i++) {
+    const struct cell *c = &m->pool->cells[i];
+
+    if (c->refs > 0 && c->nr >= nr && c->nr < end)
+      end = c->nr;
+  }
+  return end;
+}
+
 /* ---- pages ---- */
 
 unsigned

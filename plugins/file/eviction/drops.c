@@ -272,13 +272,11 @@ sweep_cell (const struct engine *e, struct task *t, uint64_t offset,
   unsigned page = offset % size / e->map.page_size;
 
   if (c == NULL) {
-    const uint64_t begin = offset;
+    const uint64_t last = (end + size - 1) / size;
+    const uint64_t next = cell_next (&e->map, nr, last) * size;
 
-    do
-      offset = (offset / size + 1) * size;
-    while (offset < end && cell_find (&e->map, offset / size) == NULL);
-    add_range (t, begin, offset);
-    return offset;
+    add_range (t, offset, next);
+    return next;
   }
   if (c->listed) /* the readers' */
     return (nr + 1 + (is_listed (e, nr + 1) ? 0 : ahead)) * size;

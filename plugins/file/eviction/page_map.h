@@ -181,6 +181,11 @@ struct cell *cell_find (const struct page_map *m, uint64_t nr);
 struct cell *cell_get (struct page_map *m, uint64_t nr);
 void cell_put (struct page_map *m, struct cell *c);
 
+/* Return the number of the first cell in [nr, end), or end.  Looks at each cell
+ * if there are fewer cells than numbers, which may be 2^42.
+ */
+uint64_t cell_next (const struct page_map *m, uint64_t nr, uint64_t end);
+
 /* Return the number of the first dirty page from "page" on, or CELL_PAGES; with
  * "unstarted" of one that is not started.
  */
