@@ -282,7 +282,6 @@ put_unlocks (struct disk *d, bool gone)
   int err = 0;
 
   if (gone) {
-    nr_open--;
     again = d->lost;
     err = d->fd >= 0 ? errors_untold (&d->errors) : d->lost;
     keep = err && d->id.serial == 0 && nr_kept < MAX_KEPT;
@@ -293,7 +292,6 @@ put_unlocks (struct disk *d, bool gone)
     }
     else
       tdelete (d, &registry, identity_order);
-    cond_signal (&disk_closed);
   }
   lock_release (&registry_lock);
   errno = err;
@@ -316,25 +314,30 @@ put_unlocks (struct disk *d, bool gone)
     disk_free (d);
 }
 
-/* The thread that ends next joins this one, which then has little left to do.
+/* The thread that ends next joins this one, which has little left to do: its
+ * close(2) of the file, which may hang, has returned.
  */
 static bool
 release (void *arg)
 {
   struct disk *d = arg;
-  pthread_t previous = 0;
+  pthread_t previous;
   bool gone;
 
   lock_take (&registry_lock);
   gone = evictor_is_emptied (d->evictor);
-  if (gone) {
-    previous = last_thread;
-    last_thread = pthread_self ();
-  }
   put_unlocks (d, gone);
+  if (!gone)
+    return false;
+  lock_take (&registry_lock);
+  previous = last_thread;
+  last_thread = pthread_self ();
+  nr_open--;
+  cond_signal (&disk_closed);
+  lock_release (&registry_lock);
   if (previous)
     thread_join (previous);
-  return gone;
+  return true;
 }
 
 void
@@ -346,6 +349,7 @@ disk_put (struct disk *d)
   is_last = --d->refs == 0;
   if (is_last && d->evictor)
     evictor_close (d->evictor);
+  nr_open -= is_last && d->evictor == NULL;
   put_unlocks (d, is_last && d->evictor == NULL);
 }
 

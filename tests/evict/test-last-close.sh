@@ -3,6 +3,8 @@
 # while the writeback of its data hangs, and nbdkit, also where it serializes all
 # requests, opens the disk for another client.
 #
+# And a close(2) of the file that hangs keeps only the thread that makes it.
+#
 # The disk is an ext4 on a loop device on FUSE, whose server answers no write
 # until the test lets it.
 #
@@ -57,3 +59,24 @@ for cache in none preserve; do
     stop_nbdkit
   done
 done
+
+need_strace
+mkdir "$tmp/dir"
+for i in {0..9}; do random_file "$tmp/dir/$i" 64K; done
+start_nbdkit file "dir=$tmp/dir" cache=none
+none=$(entries task)
+client_start --names "$tmp/sock"
+ask 0 open, 0 read 0 4096
+thread=$(grep -lx evictor "/proc/$server/task"/*/comm)
+thread=$(basename "$(dirname "$thread")")
+strace -qq -o /dev/null -p "$thread" -e trace=close \
+  -e inject=close:delay_enter=200000000 &
+pids+=($!)
+eventually 5 grep -qE '^TracerPid:\s+[1-9]' "/proc/$server/task/$thread/status" ||
+  fail 'strace does not begin'
+ask 0 close
+for i in {1..9}; do ask "$i" open, "$i" read 0 4096, "$i" close; done
+soon_at_most task $((none + 1)) 'while a close hangs'
+[ -e "/proc/$server/task/$thread" ] || fail 'the close does not hang'
+kill "${pids[-1]}"
+stop_nbdkit
