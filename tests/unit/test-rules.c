@@ -405,6 +405,9 @@ readers_are_counted (void **state)
     assert_int_equal (counts_readers (&e), readers[i]);
     e.seen.now += 1000 * MS;
   }
+  for (i = 5; i > 0; i--) /* the last one counts late */
+    counts_reader (&e, e.seen.now / 1000000000 - (i == 1), false);
+  assert_uint_in_range (counts_readers (&e), 4, 5);
   counts_touch (&e, INT64_MAX - 4095, 4096, MiB);
   assert_true (e.counts.touched.high == UINT64_C (1) << 63);
 }
