@@ -7,7 +7,7 @@
 
 #include "unit.h"
 
-#include <time.h>
+#include <unistd.h>
 
 #include "../sim/check.h"
 
@@ -361,12 +361,12 @@ sweeps_in_vain_come_later_and_later (void **state)
   assert_int_equal (e.counts.at, e.seen.now + 50 * task_ns);
 }
 
-/* A file may have 2^63 bytes. */
+/* A file may have 2^63 bytes, and so many numbers of cells that a sweep that
+ * looks at each does not end.
+ */
 static void
 a_sweep_skips_what_has_no_cells (void **state)
 {
-  const clock_t begin = clock ();
-
   task_ns = 0;
   writes (UINT64_C (1) << 60, 4096);
   counts_touch (&e, INT64_MAX - 4095, 4096, 0);
@@ -374,7 +374,6 @@ a_sweep_skips_what_has_no_cells (void **state)
   drops_sweep_begins (&e);
   while (e.drops.sweep.at < e.counts.touched.high)
     gives ("sweep");
-  assert_uint_in_range (clock () - begin, 0, 10 * CLOCKS_PER_SEC);
 }
 
 /* Where pages cannot be counted, requests of a share are followed by a sweep.
@@ -712,5 +711,6 @@ main (int argc, char *argv[])
     cmocka_unit_test (each_rule_was_taken),
   };
 
+  alarm (60); /* a sweep that looks at 2^42 cells */
   return cmocka_run_group_tests (tests, NULL, NULL);
 }
