@@ -22,7 +22,10 @@ cells_init (struct page_map *m)
 {
   m->pool = mmap (NULL, pool_size (m), PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return m->pool != MAP_FAILED;
+  if (m->pool == MAP_FAILED)
+    return false;
+  madvise (m->pool, pool_size (m), MADV_NOHUGEPAGE); /* few are used */
+  return true;
 }
 
 void
