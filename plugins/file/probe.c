@@ -54,10 +54,7 @@ ask_for_handle (int fd, struct identity *id)
 static const char *
 memory_file_system (uint32_t magic)
 {
-  return magic == TMPFS_MAGIC       ? "tmpfs"
-         : magic == RAMFS_MAGIC     ? "ramfs"
-         : magic == HUGETLBFS_MAGIC ? "hugetlbfs"
-                                    : NULL;
+  return magic == TMPFS_MAGIC ? "tmpfs" : magic == RAMFS_MAGIC ? "ramfs" : NULL;
 }
 
 bool

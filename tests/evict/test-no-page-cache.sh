@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# On tmpfs, ramfs and hugetlbfs, which have no page cache to empty, cache=none
-# serves, and says so once.
+# On tmpfs and ramfs, which have no page cache to empty, cache=none serves, and
+# says so once.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,15 +32,3 @@ for type in tmpfs ramfs; do
   same "$tmp/src" "$tmp/copy"
   stop_nbdkit
 done
-
-# A hole takes no huge page; there may be none.
-if grep -qw hugetlbfs /proc/filesystems; then
-  on hugetlbfs
-  rm "$tmp/src"
-  truncate -s 32M "$folder/disk" "$tmp/src"
-  start_nbdkit -r file "$folder/disk" cache=none
-  limited nbdcopy --allocated "$uri" "$tmp/copy"
-  same "$tmp/src" "$tmp/copy"
-  log_has 1 "is on hugetlbfs, which has no page cache"
-  stop_nbdkit
-fi
