@@ -170,15 +170,6 @@ would_fail_again (int err)
          err == EAGAIN;
 }
 
-/* Whether a block device is set read-only: it can be opened for writing (since
- * Linux 5.11 only writing to it fails).
- */
-static bool
-is_read_only_device (int fd)
-{
-  return device_property (fd, BLKROGET) > 0;
-}
-
 /* How long to wait until another process gives up its lease of the file, and
  * how often to look, in milliseconds.  File servers give it up at once; the
  * kernel takes it away after 45 s.
@@ -211,9 +202,10 @@ open_checked (int path_fd, int flags, mode_t type)
 }
 
 /* Open the file "name" in the directory dirfd (or AT_FDCWD, for a path of the
- * command line), and set e->writable.  Waits 0.5 s at most for another
- * process's lease.  Returns -1 with errno: those of resolve, 0 for a file of
- * another type, EAGAIN for a lease.
+ * command line), and set e->writable.  A block device that is set read-only can
+ * be opened for writing (since Linux 5.11 only writing to it fails).  Waits
+ * 0.5 s at most for another process's lease.  Returns -1 with errno: those of
+ * resolve, 0 for a file of another type, EAGAIN for a lease.
  */
 static int
 open_file (int dirfd, const char *name, bool readonly, struct exported *e)
@@ -230,7 +222,7 @@ open_file (int dirfd, const char *name, bool readonly, struct exported *e)
   else if (type) {
     if (!readonly) {
       fd = open_checked (path_fd, O_RDWR, type);
-      e->writable = fd >= 0 && !is_read_only_device (fd);
+      e->writable = fd >= 0 && device_property (fd, BLKROGET) <= 0;
       if (fd == -1)
         nbdkit_debug ("%s: opening for writing: %m: serving it read-only",
                       e->name);
@@ -268,7 +260,8 @@ open_inherited (bool readonly, struct exported *e)
                        (e->writable ? O_RDWR : O_RDONLY) |
                          (flags & (O_SYNC | O_DSYNC | O_NOATIME)),
                        e->name);
-  if (fd >= 0 && (is_read_only_device (fd) || (fcntl (fd, F_GETFL) & O_APPEND)))
+  if (fd >= 0 &&
+      (device_property (fd, BLKROGET) > 0 || (fcntl (fd, F_GETFL) & O_APPEND)))
     e->writable = false;
   return fd;
 }

@@ -244,8 +244,8 @@ int
 connection_extents (void *handle, uint32_t count, uint64_t offset,
                     uint32_t flags, struct nbdkit_extents *extents)
 {
-  const bool one = flags & NBDKIT_FLAG_REQ_ONE;
+  const int err = add_extents (handle, count, offset,
+                               flags & NBDKIT_FLAG_REQ_ONE, extents);
 
-  return connection_finish (handle, STATS_BLOCK_STATUS, 0,
-                            add_extents (handle, count, offset, one, extents));
+  return connection_finish (handle, STATS_BLOCK_STATUS, 0, err);
 }

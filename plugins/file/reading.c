@@ -13,8 +13,6 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include <nbdkit-plugin.h>
-
 #include "connection.h"
 #include "direct.h"
 #include "util.h"

@@ -9,7 +9,6 @@
 #ifndef FILE_STATS_H
 #define FILE_STATS_H
 
-#include <stdatomic.h>
 #include <stdint.h>
 
 #include "eviction/counters.h"

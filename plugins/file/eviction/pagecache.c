@@ -16,7 +16,6 @@
 
 #include "kernel.h"
 #include "pagecache.h"
-#include "../util.h"
 
 #ifndef NTFS3_SUPER_MAGIC
 #define NTFS3_SUPER_MAGIC 0x7366746e
