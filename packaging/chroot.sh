@@ -120,8 +120,8 @@ apt_settings ()
     grep -v ' "";$' || true
 }
 
-# debian SUITE FOLDER OPTION...: make the folder, with these options of mmdebstrap.
-# dpkg does not sync the files, which is faster.
+# debian SUITE FOLDER OPTION...: make the folder, with these options of
+# mmdebstrap.  dpkg does not sync the files, which is faster.
 debian ()
 {
   [ -s "$keyring" ] || die "no $keyring: install debian-archive-keyring"
@@ -187,10 +187,12 @@ enter ()
     DEBIAN_FRONTEND=noninteractive "${passed[@]}" "${@:4}"
 }
 
-# find_tarball: $tarball, if none was given, is what "make dist" makes in build/.
+# find_tarball: $tarball, if none was given, is what "make dist" makes.
 find_tarball ()
 {
   [ -z "$tarball" ] || return 0
+  [ -e "$top/build/Makefile" ] ||
+    die "build/ is not configured: do that, or give --tarball FILE"
   rm -f "$top/build"/nbdkit-windowed-file-*.tar.gz
   make -C "$top/build" dist >/dev/null
   tarball=$(echo "$top/build"/nbdkit-windowed-file-*.tar.gz)
