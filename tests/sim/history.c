@@ -466,7 +466,11 @@ check_idle (const char *when)
   struct file *f;
 
   for (f = file; f < file + P.files; f++)
-    if (f->disk && f->disk->evictor) {
+    /* A disk that is closed after an error takes some attempts; it is looked at
+     * when it is released.
+     */
+    if (f->disk && f->disk->evictor &&
+        (f->disk->refs > 0 || !errors_now (&f->disk->errors))) {
       /* Readahead that ends within 150 ms comes after the third attempt, and
        * the fourth is later.
        */

@@ -482,10 +482,8 @@ is_latched (const struct disk *d)
 
 /* Whether a page may stay: it is in the ring, which has stopped for an error
  * (with preserve, also if a piece holds its cell), or is another process's, or
- * that process has written it and the disk is slow, or in the minutes in which
- * another disk hangs has written it before each attempt to empty the idle one;
- * or an earlier life has left it; or mincore(2) takes it for missing, and no
- * reader was counted within 2 s.
+ * that process has written it and the disk is slow; or an earlier life has left
+ * it; or mincore(2) takes it for missing, and no reader was counted within 2 s.
  */
 static bool
 may_stay (const struct file *f, const struct disk *d, uint32_t p)
@@ -497,7 +495,6 @@ may_stay (const struct file *f, const struct disk *d, uint32_t p)
   return (c && (c->window || !cell_is_free (c, p % CELL_PAGES) ||
                 (P.preserve && c->refs > c->listed))) ||
          bit (&f->others, p) || (P.writer && bit (&f->writeback, p)) ||
-         (P.writer && P.hang_to && d && d->refs > 0 && bit (&f->dirty, p)) ||
          (P.preserve && bit (&f->spared, p)) || bit (&f->old, p);
 }
 
@@ -556,8 +553,12 @@ promise_empty (struct file *f, const char *when)
    */
   if ((P.writer || P.start_error_one_in) && is_latched (d))
     return;
-  /* An idle disk that does not answer is emptied a few times. */
-  if (P.hang_to && f == file && d && d->refs > 0)
+  /* An idle disk that does not answer is emptied a few times, as is one whose
+   * pages another process writes before each attempt.
+   */
+  if (d && d->refs > 0 &&
+      ((P.hang_to && f == file) ||
+       (P.writer && d->evictor->engine.idle.left > 0)))
     return;
   /* On NFS pages stay until they are committed. */
   if (P.fs == NFS && (P.writer || (d && errors_now (&d->errors))))
