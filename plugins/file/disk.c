@@ -349,8 +349,9 @@ disk_put (struct disk *d)
   is_last = --d->refs == 0;
   if (is_last && d->evictor)
     evictor_close (d->evictor);
-  nr_open -= is_last && d->evictor == NULL;
-  put_unlocks (d, is_last && d->evictor == NULL);
+  is_last &= d->evictor == NULL;
+  nr_open -= is_last;
+  put_unlocks (d, is_last);
 }
 
 void

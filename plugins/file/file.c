@@ -66,7 +66,6 @@ file_config_complete (void)
   return stats_open ();
 }
 
-/* Which features were compiled in: all of them, always, on Linux. */
 /* A write beyond RLIMIT_FSIZE fails, and does not end the server.  A command of
  * --run has been started before.
  */
@@ -77,6 +76,7 @@ file_after_fork (void)
   return stats_start ();
 }
 
+/* Which features were compiled in: all of them, always, on Linux. */
 static void
 file_dump_plugin (void)
 {
