@@ -33,9 +33,9 @@ image ()
   mv "$2-part" "$2"
 }
 
-# of_packages SUITE ARCHITECTURE FOLDER PACKAGES OPTION...: make the folder of these
-# packages.  Those that would ask questions are not listed first, which takes
-# minutes if it is emulated.
+# of_packages SUITE ARCHITECTURE FOLDER PACKAGES OPTION...: make the folder of
+# these packages.  Those that would ask questions are not listed first, which
+# takes minutes if it is emulated.
 of_packages ()
 {
   rm -rf --one-file-system "$3"

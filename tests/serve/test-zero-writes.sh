@@ -101,8 +101,8 @@ for cache in none default; do
   rm "$mounted/disk"
 done
 
-# ext3 can make holes, but not fill them.  The first fast zero finds that out, and
-# changes nothing.
+# ext3 can make holes, but not fill them.  The first fast zero finds that out,
+# and changes nothing.
 under=()
 mounted ext3 300M
 for cache in none default; do

@@ -361,8 +361,8 @@ sweeps_in_vain_come_later_and_later (void **state)
   assert_int_equal (e.counts.at, e.seen.now + 50 * task_ns);
 }
 
-/* A file may have 2^63 bytes, and so many numbers of cells that a sweep that
- * looks at each does not end.
+/* A file of 2^63 bytes has 2^42 numbers of cells: a sweep that looks at each
+ * does not end.
  */
 static void
 a_sweep_skips_what_has_no_cells (void **state)
