@@ -343,15 +343,14 @@ release (void *arg)
 void
 disk_put (struct disk *d)
 {
-  bool is_last;
+  bool gone;
 
   lock_take (&registry_lock);
-  is_last = --d->refs == 0;
-  if (is_last && d->evictor)
+  if (--d->refs == 0 && d->evictor)
     evictor_close (d->evictor);
-  is_last &= d->evictor == NULL;
-  nr_open -= is_last;
-  put_unlocks (d, is_last);
+  gone = d->refs == 0 && d->evictor == NULL;
+  nr_open -= gone;
+  put_unlocks (d, gone);
 }
 
 void
