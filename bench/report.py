@@ -14,8 +14,8 @@ from machine import TOP
 OURS = "ours"
 MIB = 1 / (1 << 20)         # of a number of pages, which has no other unit
 THOUSAND = 1 / 1000
-BETTER = 1.5                # what docs/benchmarks.md names: better by so much,
-CLEARLY_BETTER = 1.2        # or by so much, and the ranges do not overlap
+BETTER = 1.5                # times: what docs/benchmarks.md names,
+CLEARLY_BETTER = 1.2        # ... if the ranges do not overlap
 
 
 class Figure(NamedTuple):

@@ -122,8 +122,8 @@ connection_free_all (void)
 
 /* ---- errors ---- */
 
-/* So many failures of a disk are logged; then only when their number is a power
- * of two, because a disk may refuse everything for as long as a client tries.
+/* The first failures of a disk are logged; then only those whose number is a
+ * power of two, as a disk may refuse everything for as long as a client tries.
  */
 #define FAILURES_LOGGED 100
 
@@ -154,7 +154,7 @@ connection_error (const struct connection *c, int err, const char *message, ...)
 static int
 refuse (const struct connection *c)
 {
-  errno = errors_tell (&c->disk->errors);
+  errno = errors_report (&c->disk->errors);
   nbdkit_debug ("%s: refused for an earlier writeback error: %m", c->file.name);
   return errno;
 }

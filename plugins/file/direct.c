@@ -103,8 +103,8 @@ direct_open (struct direct *d, int fd, bool writable)
  * page faults doubled the CPU time of a copy with requests of 256K
  * (Linux 6.18).
  */
-#define MOST_IDLE 64
-static char *_Atomic idle[MOST_IDLE];
+#define MAX_IDLE 64
+static char *_Atomic idle[MAX_IDLE];
 
 /* Return a buffer, with all pages of its first "length" bytes in memory: btrfs
  * reads through the page cache if a page of the buffer is missing (Linux 6.18).
@@ -118,7 +118,7 @@ take_buffer (size_t length)
   unsigned i;
   size_t at;
 
-  for (i = 0; i < MOST_IDLE && buf == NULL; i++)
+  for (i = 0; i < MAX_IDLE && buf == NULL; i++)
     if (atomic_load_explicit (&idle[i], memory_order_relaxed))
       buf = atomic_exchange (&idle[i], NULL);
   if (buf == NULL)
@@ -133,7 +133,7 @@ give_buffer (char *buf)
 {
   unsigned i;
 
-  for (i = 0; i < MOST_IDLE && buf; i++)
+  for (i = 0; i < MAX_IDLE && buf; i++)
     if (atomic_load_explicit (&idle[i], memory_order_relaxed) == NULL)
       buf = atomic_exchange (&idle[i], buf);
   free (buf);
@@ -150,7 +150,7 @@ direct_close (struct direct *d)
   close (d->fd);
   if (atomic_fetch_sub (&open_disks, 1) > 1)
     return;
-  for (i = 0; i < MOST_IDLE; i++)
+  for (i = 0; i < MAX_IDLE; i++)
     free (atomic_exchange (&idle[i], NULL));
 }
 

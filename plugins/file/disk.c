@@ -283,7 +283,7 @@ put_unlocks (struct disk *d, bool gone)
 
   if (gone) {
     again = d->lost;
-    err = d->fd >= 0 ? errors_untold (&d->errors) : d->lost;
+    err = d->fd >= 0 ? errors_unreported (&d->errors) : d->lost;
     keep = err && d->id.serial == 0 && nr_kept < MAX_KEPT;
     if (keep) {
       nr_kept++;

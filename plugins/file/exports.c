@@ -79,7 +79,7 @@ call_openat2 (int dirfd, const char *name, int resolve)
   do
     fd = syscall (SYS_openat2, dirfd, name, &how, sizeof how);
   while (fd == -1 && (errno == EINTR || errno == EAGAIN) &&
-         ++tries < MOST_INTERRUPTS);
+         ++tries < MAX_INTERRUPTS);
   if (fd == -1 && errno == EAGAIN)
     errno = EBUSY;
   return fd;
@@ -174,7 +174,7 @@ would_fail_again (int err)
  * how often to look, in milliseconds.  File servers give it up at once; the
  * kernel takes it away after 45 s.
  */
-#define MOST_LEASED 500
+#define MAX_LEASED 500
 #define LEASE_INTERVAL 10
 
 /* Open the file behind "path_fd", waiting for a lease: then the errno is
@@ -192,7 +192,7 @@ open_checked (int path_fd, int flags, mode_t type)
   if (S_ISREG (type))
     flags |= O_NONBLOCK;
   while ((fd = reopen (path_fd, flags)) == -1 && errno == EAGAIN &&
-         waited < MOST_LEASED) {
+         waited < MAX_LEASED) {
     nanosleep (&interval, NULL);
     waited += LEASE_INTERVAL;
   }

@@ -132,7 +132,7 @@ read_preserving (struct connection *c, char *buf, uint32_t count,
  * random 4K reads have 0.88 of the speed on one connection and 0.84 on four
  * (Linux 6.18, ext4).  A read of a stream needs the kernel's readahead.
  */
-#define MOST_DIRECT (64 * 1024)
+#define MAX_DIRECT (64 * 1024)
 
 /* Whether this connection has just read nearby.  All streams are compared, so
  * that no two displace each other, wherever they are.  The evictor keeps more
@@ -171,7 +171,7 @@ bypasses (struct connection *c, uint32_t count, uint64_t offset)
   struct disk *d = c->disk;
 
   return is_alone && d->direct_is_exact && d->direct.is_open &&
-         count <= MOST_DIRECT && options.fadvise != POSIX_FADV_SEQUENTIAL &&
+         count <= MAX_DIRECT && options.fadvise != POSIX_FADV_SEQUENTIAL &&
          !evictor_may_have (d->evictor, offset, count);
 }
 

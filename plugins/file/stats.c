@@ -52,7 +52,7 @@ static unsigned nr_names; /* the lock guards it */
 /* A server of a directory may get new names for years: those that come after so
  * many share an entry.
  */
-#define MOST_NAMES 4096
+#define MAX_NAMES 4096
 #define OTHERS "(other files)"
 
 /* ---- counting ---- */
@@ -71,7 +71,7 @@ stats_of (const char *name)
   while ((s = *place) != NULL && strcmp (s->name, escaped) < 0)
     place = &s->next;
   if (s == NULL || strcmp (s->name, escaped) != 0) {
-    full = nr_names >= MOST_NAMES && strcmp (escaped, OTHERS) != 0;
+    full = nr_names >= MAX_NAMES && strcmp (escaped, OTHERS) != 0;
     s = full ? NULL : calloc (1, sizeof *s);
     if (s) {
       s->name = escaped;
@@ -128,15 +128,15 @@ write_disk (FILE *out, const struct stats *s)
 static bool
 has_changed (struct stats *s)
 {
-  const uint64_t before = s->told;
+  const uint64_t before = s->written;
   unsigned i;
 
-  s->told = 0;
+  s->written = 0;
   for (i = 0; i < STATS_REQUESTS; i++)
-    s->told += atomic_load (&s->requests[i]);
+    s->written += atomic_load (&s->requests[i]);
   for (i = 0; i < STATS_COUNTERS; i++)
-    s->told += atomic_load (&s->counters.nr[i]);
-  return s->told != before;
+    s->written += atomic_load (&s->counters.nr[i]);
+  return s->written != before;
 }
 
 /* Write all disks, or the changed ones only, to the stream and close it.  It

@@ -40,7 +40,7 @@ enum stats_request { REQUESTS (COUNTER_INDEX) STATS_REQUESTS };
 struct stats {
   _Atomic (struct stats *) next; /* by name */
   char *name;                    /* escaped; constant */
-  uint64_t told; /* sum when it was written last; the writer's alone */
+  uint64_t written; /* sum when it was written last; the writer's alone */
   _Atomic uint64_t requests[STATS_REQUESTS];
   struct counters counters; /* of the evictor */
 };

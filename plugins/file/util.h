@@ -92,7 +92,7 @@ void thread_join (pthread_t thread);
 /* The most times that a call is repeated: a FUSE server may answer EINTR
  * although no signal came, each time.
  */
-#define MOST_INTERRUPTS 1000
+#define MAX_INTERRUPTS 1000
 
 /* Return whether a call that has just failed was interrupted, and should be
  * repeated.  *tries is 0 before the first call of a loop.  Stopping a process
@@ -102,7 +102,7 @@ void thread_join (pthread_t thread);
 static inline bool
 was_interrupted (unsigned *tries)
 {
-  return errno == EINTR && ++*tries < MOST_INTERRUPTS;
+  return errno == EINTR && ++*tries < MAX_INTERRUPTS;
 }
 
 #endif /* FILE_UTIL_H */

@@ -30,7 +30,7 @@ struct sums {
   const struct engine *e;
   size_t cells;
   uint64_t read_bytes, dirty;
-  unsigned reads, pins[MOST_WINDOWS + 1];
+  unsigned reads, pins[MAX_WINDOWS + 1];
 };
 
 static void

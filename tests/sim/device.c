@@ -76,7 +76,7 @@ dispatch (struct file *f)
     r.ends = answers_at (f, r.ends);
     d->in_flight[d->nr_in_flight++] = r;
   }
-  if (d->nr_queued < MOST_QUEUED)
+  if (d->nr_queued < MAX_QUEUED)
     wake_event (&d->room);
 }
 
@@ -90,7 +90,7 @@ add (struct file *f, const struct request *r)
 void
 device_write (struct file *f, uint32_t first, uint32_t nr)
 {
-  while (f->device.nr_queued >= MOST_QUEUED)
+  while (f->device.nr_queued >= MAX_QUEUED)
     wait_event (&f->device.room, NEVER, "the queue of a disk");
   add (f, &(struct request){ first, nr, NULL, 0 });
 }
@@ -108,7 +108,7 @@ device_read (struct file *f, uint32_t first, uint32_t nr)
 bool
 device_read_ahead (struct file *f, uint32_t first, uint32_t nr)
 {
-  if (f->device.nr_queued >= MOST_QUEUED)
+  if (f->device.nr_queued >= MAX_QUEUED)
     return false;
   add (f, &(struct request){ first, nr, f, 0 });
   return true;
@@ -143,13 +143,12 @@ devices_run (void)
 
   for (f = file; f < file + P.files; f++) {
     for (d = &f->device;; complete (f, &d->in_flight[d->nr_in_flight])) {
-      k = MOST_IN_FLIGHT;
+      k = MAX_IN_FLIGHT;
       for (i = 0; i < d->nr_in_flight; i++)
         if (d->in_flight[i].ends <= now &&
-            (k == MOST_IN_FLIGHT ||
-             d->in_flight[i].ends < d->in_flight[k].ends))
+            (k == MAX_IN_FLIGHT || d->in_flight[i].ends < d->in_flight[k].ends))
           k = i;
-      if (k == MOST_IN_FLIGHT)
+      if (k == MAX_IN_FLIGHT)
         break;
       const struct request r = d->in_flight[k];
       d->in_flight[k] = d->in_flight[--d->nr_in_flight];
@@ -179,7 +178,7 @@ devices_next (void)
 int
 device_flush (struct file *f)
 {
-  static const uint64_t words = MOST_PAGES / 64;
+  static const uint64_t words = MAX_PAGES / 64;
   const uint32_t end = P.pages;
   struct bits *v = &f->volatile_;
   uint32_t p;

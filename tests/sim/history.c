@@ -84,7 +84,7 @@ make_parameters (struct parameters *p, uint64_t seed)
   p->back_one_in = one_in (4) ? ONE_OF (2, 6, 20) : 0;
 
   p->fs = one_in (2) ? EXT4 : random_below (FILE_SYSTEMS);
-  p->files = one_in (8) ? 1 + random_below (MOST_FILES) : 1;
+  p->files = one_in (8) ? 1 + random_below (MAX_FILES) : 1;
   p->few_cells = one_in (12);
   p->pages = p->few_cells ? 8192 : ONE_OF (128, 512, 1024, 4096);
   p->folios = one_in (2);
@@ -181,17 +181,17 @@ history_make (struct history *h, uint64_t seed)
     workers += random_below (workers + 1);
   h->nr = 0;
   for (i = 0; i < workers; i++)
-    for (k = 0; k < habits.ops && h->nr < MOST_OPS; k++)
+    for (k = 0; k < habits.ops && h->nr < MAX_OPS; k++)
       h->op[h->nr++] = make_op (&h->p, &habits, i);
 }
 
 /* ---- running ---- */
 
-#define MOST_CONNECTIONS 32
+#define MAX_CONNECTIONS 32
 
 static const struct history *running;
-static struct client client[MOST_CONNECTIONS];
-static unsigned users[MOST_CONNECTIONS]; /* workers */
+static struct client client[MAX_CONNECTIONS];
+static unsigned users[MAX_CONNECTIONS]; /* workers */
 static bool others_stop, returner_stops, returner_waits, returner_visits;
 static int returner_nr;
 char closing_step;
@@ -502,7 +502,7 @@ use_lost (void)
   int err;
 
   for (f = file; f < file + P.files; f++) {
-    if (!f->untold)
+    if (!f->unreported)
       continue;
     if (!client_open (&c, f, false))
       fault ("a client of a disk with an error is refused");
@@ -512,7 +512,7 @@ use_lost (void)
       fault ("the first change or flush after a lost error succeeds");
     client_close (&c);
     server_rests ();
-    if (f->untold)
+    if (f->unreported)
       fault ("an error is kept that a client has got");
   }
 }
@@ -747,7 +747,7 @@ add_op (struct history *h, const char *name, struct op op)
 {
   while (op.kind < NR_OPERATIONS && strcmp (name, op_names[op.kind]))
     op.kind++;
-  if (op.kind == NR_OPERATIONS || h->nr == MOST_OPS)
+  if (op.kind == NR_OPERATIONS || h->nr == MAX_OPS)
     return false;
   h->op[h->nr++] = op;
   return true;

@@ -40,12 +40,12 @@ struct op {
   uint32_t offset, length;
 };
 
-#define MOST_OPS 4096
+#define MAX_OPS 4096
 
 struct history {
   struct parameters p;
   unsigned nr;
-  struct op op[MOST_OPS];
+  struct op op[MAX_OPS];
 };
 
 /* Make the history of a seed. */

@@ -19,7 +19,7 @@
 #include "world.h"
 #include "eviction/kernel.h"
 
-struct file file[MOST_FILES];
+struct file file[MAX_FILES];
 
 /* ---- bits ---- */
 
@@ -69,7 +69,7 @@ static struct {
 } descriptor[256];
 
 /* file.f_wb_err of the inherited description of each file. */
-static uint32_t inherited[MOST_FILES];
+static uint32_t inherited[MAX_FILES];
 
 #define FIRST_DESCRIPTOR 1000
 
@@ -195,19 +195,19 @@ kernel_close (int fd)
 void
 files_reset (void)
 {
-  static uint64_t used[MOST_FILES]; /* pages of the last history */
+  static uint64_t used[MAX_FILES]; /* pages of the last history */
   unsigned i;
 
   memset (descriptor, 0, sizeof descriptor);
   memset (inherited, 0, sizeof inherited);
-  for (i = 0; i < MOST_FILES; i++) {
+  for (i = 0; i < MAX_FILES; i++) {
     struct file *f = &file[i];
     struct bits *b;
 
     for (b = &f->resident; b <= &f->taken; b++)
       memset (b, 0, (used[i] / 64 + 1) * 8);
     if (f->page == NULL)
-      f->page = calloc (MOST_PAGES, sizeof *f->page);
+      f->page = calloc (MAX_PAGES, sizeof *f->page);
     memset (f->page, 0, used[i] * sizeof *f->page);
     used[i] = i < P.files ? P.pages : 0;
     f->nr = i;
@@ -229,12 +229,12 @@ page_lost (struct file *f, uint32_t p, const uint32_t version[2])
   trace ("page %u: versions %u, %u are lost", p, version[0], version[1]);
   for (i = 0; i < page->nr_losses; i++)
     if (l[i].version[0] >= version[0] && l[i].version[1] >= version[1])
-      return;                           /* they were lost before */
-  if (page->nr_losses == MOST_LOSSES) { /* the first two become one */
+      return;                          /* they were lost before */
+  if (page->nr_losses == MAX_LOSSES) { /* the first two become one */
     for (i = 0; i < 2; i++)
       if (l[0].version[i] < l[1].version[i])
         l[0].version[i] = l[1].version[i];
-    memmove (l + 1, l + 2, (MOST_LOSSES - 2) * sizeof *l);
+    memmove (l + 1, l + 2, (MAX_LOSSES - 2) * sizeof *l);
     page->nr_losses--;
   }
   l[page->nr_losses++] = (struct loss){ { version[0], version[1] }, ++event };

@@ -52,7 +52,7 @@ __typeof__ (uname) sim_uname;
 __typeof__ (evictor_close) sim_evictor_close;
 __typeof__ (evictor_free) sim_evictor_free;
 __typeof__ (evictor_new) sim_evictor_new;
-__typeof__ (errors_untold) sim_errors_untold;
+__typeof__ (errors_unreported) sim_errors_unreported;
 __typeof__ (evictor_reopen) sim_evictor_reopen;
 __typeof__ (evictor_write_begins) sim_evictor_write_begins;
 __typeof__ (evictor_write_ends) sim_evictor_write_ends;
@@ -74,7 +74,7 @@ __typeof__ (evictor_write_ends) sim_evictor_write_ends;
 #define evictor_close sim_evictor_close
 #define evictor_free sim_evictor_free
 #define evictor_new sim_evictor_new
-#define errors_untold sim_errors_untold
+#define errors_unreported sim_errors_unreported
 #define evictor_reopen sim_evictor_reopen
 #define evictor_write_begins sim_evictor_write_begins
 #define evictor_write_ends sim_evictor_write_ends

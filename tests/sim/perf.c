@@ -217,7 +217,7 @@ run_one (const struct disk_kind *d, uint64_t seed)
 {
   P = (struct parameters){
     .files = 1,
-    .pages = load->in_sequence ? MOST_PAGES : RANDOM_PAGES,
+    .pages = load->in_sequence ? MAX_PAGES : RANDOM_PAGES,
     .windows = 8,
     .window_size = 2 << 20,
     .read_ahead = 128 << 10,

@@ -15,7 +15,7 @@
 #include "eviction/evictor_impl.h"
 #include "eviction/kernel.h"
 
-#define MOST_WRITES 65536
+#define MAX_WRITES 65536
 
 /* By version. */
 static struct write {
@@ -24,23 +24,23 @@ static struct write {
   uint64_t at;         /* event */
   uint64_t ended;      /* event: all of it is in memory; 0: not yet */
   bool refused;        /* its client has got an error */
-} writes[MOST_WRITES];
+} writes[MAX_WRITES];
 static uint32_t nr_writes;
 
 /* By file: */
 static struct {
-  unsigned told;     /* the last life of which an error failed a request */
+  unsigned reported; /* the last life of which an error failed a request */
   unsigned refused;  /* that in which one began after an error, and failed */
   unsigned closed;   /* the last life in which one failed for an error */
   uint64_t returned; /* event: a client has opened the closed disk again */
   int err;           /* of it */
-} known[MOST_FILES];
+} known[MAX_FILES];
 
 /* When a file's writers or drops were last in progress. */
 static struct {
   bool now_;
   uint64_t at;
-} busy[MOST_FILES];
+} busy[MAX_FILES];
 
 void
 promises_reset (void)
@@ -52,17 +52,17 @@ promises_reset (void)
 
 /* ---- the latch ---- */
 
-/* "If nobody was told, all changes and flushes of the next client fail". */
+/* "If no request has failed, all changes of the next client fail". */
 void
 promise_life (struct file *f, struct disk *d)
 {
-  if (f->untold && !errors_now (&d->errors))
+  if (f->unreported && !errors_now (&d->errors))
     fault ("an error of file %u, for which no request failed, is forgotten",
            f->nr);
   if (errors_now (&d->errors) && f->life > 0 && known[f->nr].refused == f->life)
     fault ("an error of file %u is kept, for which a request has failed",
            f->nr);
-  f->untold = false;
+  f->unreported = false;
   f->disk = d;
   f->life++;
   known[f->nr].returned = ++event;
@@ -99,7 +99,7 @@ promise_request_ended (const struct file *f, bool must_fail, int err, int latch)
     return;
   if (known[f->nr].closed == f->life && known[f->nr].err != latch)
     fault ("a request gets another error than the first one");
-  known[f->nr].told = known[f->nr].closed = f->life;
+  known[f->nr].reported = known[f->nr].closed = f->life;
   known[f->nr].err = latch;
   if (must_fail)
     known[f->nr].refused = f->life;
@@ -112,7 +112,7 @@ promise_write (unsigned connection, unsigned life)
 {
   if (performance)
     return 0;
-  if (nr_writes == MOST_WRITES)
+  if (nr_writes == MAX_WRITES)
     fault ("too many writes for this program");
   writes[nr_writes] = (struct write){ connection, life, ++event, 0, false };
   return nr_writes++;
@@ -206,7 +206,7 @@ check_half (const struct promised_flush *fl, const struct covered *c,
 
   if (page->durable[h] >= version ||
       (life < f->life &&
-       ((P.cached && page->nr_losses > 0) || life <= known[f->nr].told ||
+       ((P.cached && page->nr_losses > 0) || life <= known[f->nr].reported ||
         (P.ambiguous == 1 && !f->disk->writable))))
     return;
   fault ("a flush of connection %u succeeds, and version %u of page %u, which "
@@ -441,7 +441,7 @@ readers_of (const struct file *f)
 {
   unsigned i, nr = 0;
 
-  for (i = 0; i < MOST_READERS; i++)
+  for (i = 0; i < MAX_READERS; i++)
     nr += f->read_at[i] > 0 && now < f->read_at[i] + 2 * SECOND;
   return nr;
 }
@@ -451,7 +451,7 @@ promise_resident (const struct file *f)
 {
   const uint64_t ring = P.windows * P.window_size;
   const uint64_t limit = P.limit && P.limit / 2 < ring ? P.limit / 2 : ring;
-  uint64_t share = limit > LEAST_SHARE ? limit : LEAST_SHARE, most;
+  uint64_t share = limit > MIN_SHARE ? limit : MIN_SHARE, most;
 
   if (performance || P.preserve || P.cached || P.few_cells || P.reader ||
       P.writer || P.mapper ||
@@ -595,7 +595,8 @@ promise_life_ends (struct file *f)
     bit_set (&f->old, p, true);
     bit_set (&f->spared, p, true);
   }
-  f->untold = errors_now (&f->disk->errors) && known[f->nr].told != f->life;
+  f->unreported = errors_now (&f->disk->errors) &&
+                  known[f->nr].reported != f->life;
   f->disk = NULL;
 }
 

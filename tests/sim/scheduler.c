@@ -121,7 +121,7 @@ static struct coroutine {
   uint64_t since;            /* time when it began to wait */
   uint64_t priority;
   int err; /* errno */
-} coroutine[MOST_COROUTINES];
+} coroutine[MAX_COROUTINES];
 
 static int current = -1;
 static uint64_t ready, waiting; /* bits */
@@ -138,7 +138,7 @@ scheduler_reset (void)
 {
   unsigned i;
 
-  for (i = 0; i < MOST_COROUTINES; i++)
+  for (i = 0; i < MAX_COROUTINES; i++)
     coroutine[i].state = UNUSED;
   current = -1;
   ready = waiting = lacking = since_jump = nr_switches = event = nr_allocated =
@@ -205,7 +205,7 @@ pass_time (void)
 static int
 choose (void)
 {
-  unsigned i, best = MOST_COROUTINES, skip;
+  unsigned i, best = MAX_COROUTINES, skip;
 
   if (!performance && P.change_one_in == 0) {
     skip = random_below (__builtin_popcountll (ready));
@@ -214,7 +214,7 @@ choose (void)
       return i;
   }
   FOR_EACH (i, ready)
-  if (best == MOST_COROUTINES ||
+  if (best == MAX_COROUTINES ||
       (performance ? coroutine[i].order < coroutine[best].order
                    : coroutine[i].priority > coroutine[best].priority))
     best = i;
@@ -259,7 +259,7 @@ scheduler_all_ended (int i)
 {
   int k;
 
-  for (k = 0; k < MOST_COROUTINES; k++)
+  for (k = 0; k < MAX_COROUTINES; k++)
     if (k != i && coroutine[k].state != UNUSED)
       return false;
   return coroutine[i].state == ENDED;
@@ -283,9 +283,9 @@ spawn (void *(*run) (void *), void *arg, const char *name)
 {
   struct coroutine *c = coroutine;
 
-  while (c < coroutine + MOST_COROUTINES && c->state != UNUSED)
+  while (c < coroutine + MAX_COROUTINES && c->state != UNUSED)
     c++;
-  if (c == coroutine + MOST_COROUTINES)
+  if (c == coroutine + MAX_COROUTINES)
     fault ("too many threads");
   if (c->stack == NULL)
     c->stack = mmap (NULL, STACK, PROT_READ | PROT_WRITE,
@@ -421,7 +421,7 @@ admission_steps (const struct file *f, bool begins, int err)
 void
 refusal_steps (const struct file *f, bool begins)
 {
-  static uint64_t began[MOST_COROUTINES]; /* event */
+  static uint64_t began[MAX_COROUTINES]; /* event */
   unsigned i;
 
   if (begins)
@@ -483,7 +483,7 @@ print_coroutines (void)
 {
   unsigned i;
 
-  for (i = 0; i < MOST_COROUTINES; i++)
+  for (i = 0; i < MAX_COROUTINES; i++)
     if (coroutine[i].state == WAITING || coroutine[i].state == READY)
       fprintf (stderr, "  %u %s: %s %s%s\n", i, coroutine[i].name,
                coroutine[i].state == READY ? "ready" : "waits for",
@@ -668,7 +668,7 @@ thread_start (pthread_t *thread, void *(*run) (void *), void *arg)
 void
 thread_join (pthread_t thread)
 {
-  if (thread - 1 >= MOST_COROUTINES || (int) thread - 1 == current ||
+  if (thread - 1 >= MAX_COROUTINES || (int) thread - 1 == current ||
       coroutine[thread - 1].state == UNUSED)
     fault ("a thread is joined that does not exist");
   join (thread - 1);

@@ -26,7 +26,7 @@
 
 struct options options;
 
-static struct stats stats[MOST_FILES];
+static struct stats stats[MAX_FILES];
 static unsigned nr_clients;
 static char disk_closed; /* an event */
 
@@ -49,10 +49,10 @@ server_reset (void)
 
 /* ---- requests ---- */
 
-#define MOST_LENGTH (UINT64_C (2) << 20)
-#define MOST_HALVES (MOST_LENGTH / HALF)
+#define MAX_LENGTH (UINT64_C (2) << 20)
+#define MAX_HALVES (MAX_LENGTH / HALF)
 
-static char buffer[MOST_LENGTH] __attribute__ ((aligned (4096)));
+static char buffer[MAX_LENGTH] __attribute__ ((aligned (4096)));
 
 /* A request in progress.  "version" has what a read returns, or what a change
  * has stored (0 = nothing yet); "promised" what a read, or a hole, must not be
@@ -64,16 +64,16 @@ struct service {
   uint64_t began, event; /* time, and event */
   uint64_t reported;     /* where the extents end */
   bool must_fail, punches, call_failed;
-  uint32_t version[MOST_HALVES], promised[MOST_HALVES];
+  uint32_t version[MAX_HALVES], promised[MAX_HALVES];
 };
 
-static struct service *serving[MOST_COROUTINES];
+static struct service *serving[MAX_COROUTINES];
 
 static void
 service_begins (struct service *s, struct client *c, uint64_t offset,
                 uint64_t length)
 {
-  if (length > MOST_LENGTH)
+  if (length > MAX_LENGTH)
     fault ("a request is too long for this program");
   s->client = c;
   s->offset = offset;
@@ -256,7 +256,7 @@ client_flush (struct client *c)
 int
 client_read (struct client *c, uint64_t offset, uint64_t length)
 {
-  uint64_t *read_at = &c->file->read_at[c->number % MOST_READERS];
+  uint64_t *read_at = &c->file->read_at[c->number % MAX_READERS];
   struct service s;
   int err;
 
@@ -300,7 +300,7 @@ client_extents (struct client *c, uint64_t offset, uint64_t length)
 void
 client_prefetch (struct client *c, uint64_t offset, uint64_t length)
 {
-  uint64_t *read_at = &c->file->read_at[c->number % MOST_READERS];
+  uint64_t *read_at = &c->file->read_at[c->number % MAX_READERS];
   struct service s;
 
   if (P.preserve)
@@ -468,7 +468,7 @@ sim_pread (int fd, void *buf, size_t count, off_t offset)
 {
   struct service *s = serving[self ()];
   const uint64_t size = kernel_size (fd), start = offset;
-  uint32_t versions[MOST_HALVES];
+  uint32_t versions[MAX_HALVES];
   uint64_t at, end = start + count < size ? start + count : size;
   int err = 0;
 
@@ -651,7 +651,7 @@ is_blind (const struct file *f)
  * long, or another process uses pages.
  */
 int
-sim_errors_untold (const struct errors *e)
+sim_errors_unreported (const struct errors *e)
 {
   const char *member = (const char *) e;
   const struct disk *d = (const struct disk *) (member -
@@ -667,7 +667,7 @@ sim_errors_untold (const struct errors *e)
     promise_life_ends (f);
     wake_event (&disk_closed);
   }
-  return errors_untold (e);
+  return errors_unreported (e);
 }
 
 /* ---- outer.h: the engine ---- */

@@ -144,7 +144,7 @@ extern uint64_t longest;
 extern uint64_t now, event;
 extern uint64_t run_hash, nr_switches;
 
-#define MOST_COROUTINES 64
+#define MAX_COROUTINES 64
 
 /* Start with an empty world. */
 void scheduler_reset (void);
@@ -235,7 +235,7 @@ struct loss {
   uint32_t version[2];
   uint64_t at; /* event */
 };
-#define MOST_LOSSES 4
+#define MAX_LOSSES 4
 
 /* The versions of each half of a page.  A write has one version, and later
  * writes have higher ones.
@@ -253,12 +253,12 @@ struct page {
   uint8_t dirty, writes; /* halves, as bits: if dirty, under writeback */
   uint16_t ordered;      /* the ordered extent of btrfs, 0 = none */
   bool ordered_fails;
-  struct loss loss[MOST_LOSSES]; /* the latest last */
+  struct loss loss[MAX_LOSSES]; /* the latest last */
 };
 
-#define MOST_PAGES (1u << 18)
+#define MAX_PAGES (1u << 18)
 struct bits {
-  uint64_t word[MOST_PAGES / 64];
+  uint64_t word[MAX_PAGES / 64];
 };
 
 static inline bool
@@ -287,12 +287,12 @@ struct request {
   uint64_t ends;      /* time */
 };
 
-#define MOST_QUEUED 128 /* then a writer waits, blk_mq_get_tag */
-#define MOST_IN_FLIGHT 256
+#define MAX_QUEUED 128 /* then a writer waits, blk_mq_get_tag */
+#define MAX_IN_FLIGHT 256
 
 struct device {
-  struct request queued[MOST_QUEUED + MOST_COROUTINES];
-  struct request in_flight[MOST_IN_FLIGHT];
+  struct request queued[MAX_QUEUED + MAX_COROUTINES];
+  struct request in_flight[MAX_IN_FLIGHT];
   unsigned nr_queued, nr_in_flight;
   uint64_t free_at; /* time when the transfer of the last one ends */
   uint64_t token_at;
@@ -301,7 +301,7 @@ struct device {
 };
 
 /* The connections that have read, by number: time of the last read. */
-#define MOST_READERS 64
+#define MAX_READERS 64
 
 struct disk;
 struct evictor;
@@ -332,16 +332,16 @@ struct file {
   struct disk *disk;  /* that evicts; NULL if the file is not open */
   unsigned life;      /* how often the server has opened the file */
   uint64_t requested; /* bytes of the requests in progress */
-  uint64_t read_at[MOST_READERS];
+  uint64_t read_at[MAX_READERS];
   uint64_t held_until; /* time: another process has mapped what is resident */
   uint64_t closed_at;  /* time: the last client has left */
   uint64_t ahead_at;   /* time: readahead has ended */
-  bool untold;    /* an error of a closed disk, for which no request failed */
-  bool lost_data; /* an error was injected that may lose data; or there was */
+  bool unreported; /* an error of a closed disk, for which no request failed */
+  bool lost_data;  /* an error was injected that may lose data; or there was */
 };
 
-#define MOST_FILES 3
-extern struct file file[MOST_FILES];
+#define MAX_FILES 3
+extern struct file file[MAX_FILES];
 
 void files_reset (void);
 

@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#define MOST (256 * 1024) /* that one read returns if it is unaligned */
+#define MAX_UNALIGNED (256 * 1024) /* that one read returns */
 
 /* ---- the kernel ---- */
 
@@ -24,7 +24,7 @@ static int open_error;
 static bool no_memory;
 static uint64_t file_size;
 static _Alignas(
-  65536) char user[MOST + 65536]; /* the only buffer of requests */
+  65536) char user[MAX_UNALIGNED + 65536]; /* the only buffer of requests */
 
 static int
 fake_statx (int fd, const char *name, int flags, unsigned mask,
@@ -73,7 +73,7 @@ fake_pread (int fd, void *buf, size_t count, off_t offset)
   if (memory_align >= 512 && !bounces)
     assert_int_equal (count % page, 0);
   if (bounces) { /* to the end of the last page, and all are in memory */
-    assert_true (count <= MOST);
+    assert_true (count <= MAX_UNALIGNED);
     for (i = 0; i < count; i += page)
       assert_int_equal (((char *) buf)[i], 0);
   }
@@ -165,9 +165,9 @@ opens_where_the_kernel_can (void **state)
     { 0, 0, 512, EOPNOTSUPP },
     { 0, 512, 0, EOPNOTSUPP },
     { 0, 8192, 512, EOPNOTSUPP },
-    { 0, 512, MOST, EOPNOTSUPP },
+    { 0, 512, MAX_UNALIGNED, EOPNOTSUPP },
 #endif
-    { 0, 4096, MOST / 2, 0 },
+    { 0, 4096, MAX_UNALIGNED / 2, 0 },
   };
   size_t i;
 
@@ -236,8 +236,8 @@ static const struct {
   { 1000000, 511, 2, 2 },
   { 1000000, 1000, 5000, 5000 },
   { 1000000, 512, 512, 512 },
-  { 1000000, 3, MOST, MOST - 3 }, /* a piece, as the buffer ends */
-  { 1000000, 0, MOST + 1, MOST },
+  { 1000000, 3, MAX_UNALIGNED, MAX_UNALIGNED - 3 }, /* as the buffer ends */
+  { 1000000, 0, MAX_UNALIGNED + 1, MAX_UNALIGNED },
   { 1000, 990, 100, 10 },
   { 1000, 999, 1, 1 },
   { 1000, 1000, 1, 0 }, /* the buffer has bytes, all before the offset */

@@ -420,7 +420,7 @@ begin (unsigned seed)
                               .unit = random () % 8 ? 4096 : 65536,
                               .counts = random () % 3 };
   config.windows = 1 + random () % 8;
-  config.ring = LEAST_SHARE << random () % 4;
+  config.ring = MIN_SHARE << random () % 4;
   config.read_ahead = 64 * KiB << random () % 4;
   config.preserve = random () % 4 == 0;
   wild = random () % 2;

@@ -161,7 +161,7 @@ static void
 assert_open (void)
 {
   assert_int_equal (errors_now (&e), 0);
-  assert_int_equal (errors_untold (&e), 0);
+  assert_int_equal (errors_unreported (&e), 0);
   assert_int_equal (logged, 0);
   assert_int_equal (counters.nr[STATS_WRITEBACK_ERRORS], 0);
   errors_free (&e);
@@ -220,12 +220,12 @@ static void
 an_error_is_untold_until_a_request_fails (void **state)
 {
   begin (false);
-  assert_int_equal (errors_tell (&e), 0); /* there is none to tell */
-  errors_record (&e, EOPNOTSUPP, 0, 0);   /* which means more to nbdkit */
+  assert_int_equal (errors_report (&e), 0); /* there is none to tell */
+  errors_record (&e, EOPNOTSUPP, 0, 0);     /* which means more to nbdkit */
   assert_int_equal (errors_change_begins (&e), EIO);
-  assert_int_equal (errors_untold (&e), EIO);
-  assert_int_equal (errors_tell (&e), EIO);
-  assert_int_equal (errors_untold (&e), 0);
+  assert_int_equal (errors_unreported (&e), EIO);
+  assert_int_equal (errors_report (&e), EIO);
+  assert_int_equal (errors_unreported (&e), 0);
   assert_closed (EIO);
 }
 

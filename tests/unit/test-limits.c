@@ -80,7 +80,7 @@ busy_disks_share_the_limit (void **state)
   throttle_init (&t, 16 * MiB);
   throttle_init (&gone, 16 * MiB);
   throttle_set_budget (0);
-  assert_int_equal (throttle_share (&t), LEAST_SHARE);
+  assert_int_equal (throttle_share (&t), MIN_SHARE);
   throttle_set_budget (8 * MiB);
   assert_int_equal (throttle_share (&t), 4 * MiB);
   throttle_set_busy (&t, true);
@@ -93,7 +93,7 @@ busy_disks_share_the_limit (void **state)
   throttle_set_budget (UINT64_MAX);
   assert_int_equal (throttle_share (&t), 16 * MiB);
   throttle_set_limit (&t, 1);
-  assert_int_equal (throttle_credit (&t), LEAST_SHARE);
+  assert_int_equal (throttle_credit (&t), MIN_SHARE);
   throttle_set_busy (&t, false);
 }
 

@@ -443,7 +443,7 @@ after_an_error_writers_fail_and_the_window_stays (void **state)
   struct waiting_writer waiting = { .bytes = w.credit };
   unsigned i;
 
-  throttle_set_limit (&e.throttle, LEAST_SHARE);
+  throttle_set_limit (&e.throttle, MIN_SHARE);
   writes (0, 60 * KiB);
   gives ("rest");
   assert_int_equal (write_asks (&e, &w), QUEUE);

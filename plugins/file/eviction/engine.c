@@ -40,8 +40,8 @@ engine_init (struct engine *e, const struct evictor_config *config)
 {
   unsigned windows = config->windows;
 
-  if (windows > MOST_WINDOWS - SPARE_WINDOWS)
-    windows = MOST_WINDOWS - SPARE_WINDOWS;
+  if (windows > MAX_WINDOWS - SPARE_WINDOWS)
+    windows = MAX_WINDOWS - SPARE_WINDOWS;
   e->config = config;
   if (!page_map_init (&e->map, config->pages->unit, windows + SPARE_WINDOWS))
     return false;

@@ -43,19 +43,19 @@ errors_now (const struct errors *e)
 }
 
 int
-errors_tell (struct errors *e)
+errors_report (struct errors *e)
 {
   const int err = errors_now (e);
 
   if (err)
-    atomic_store (&e->told, true);
+    atomic_store (&e->reported, true);
   return err;
 }
 
 int
-errors_untold (const struct errors *e)
+errors_unreported (const struct errors *e)
 {
-  return atomic_load (&e->told) ? 0 : errors_now (e);
+  return atomic_load (&e->reported) ? 0 : errors_now (e);
 }
 
 static void

@@ -52,7 +52,7 @@ struct errors {
   atomic_bool changed;         /* a request has changed the disk */
   _Atomic int first;           /* errno value of the first error; 0 = none: the
                                 * latch is open */
-  atomic_bool told;            /* a request has failed for it */
+  atomic_bool reported;        /* a request has failed for it */
   struct lock lock;            /* guards all below */
   unsigned phase;              /* 0 or 1: of calls that begin now */
   unsigned calls[2];           /* in progress, by phase */
@@ -72,10 +72,10 @@ void errors_free (struct errors *e);
 int errors_now (const struct errors *e);
 
 /* The same, for a request that is going to fail for it. */
-int errors_tell (struct errors *e);
+int errors_report (struct errors *e);
 
 /* Return the errno value of an error for which no request has failed, or 0. */
-int errors_untold (const struct errors *e);
+int errors_unreported (const struct errors *e);
 
 /* The writeback of [offset, offset+length), or of any page written earlier, has
  * failed with the errno value "err": close the latch.  The first error is

@@ -20,7 +20,7 @@
  * piece that measured the latency.
  */
 #define DIRTY_NS UINT64_C (50000000)
-#define MOST_DIRTY_NS UINT64_C (200000000)
+#define MAX_DIRTY_NS UINT64_C (200000000)
 #define DIRTY_LATENCIES 8
 
 #define PIECE_NS UINT64_C (2000000)
@@ -29,7 +29,7 @@ void
 flight_init (struct flight *f)
 {
   memset (f, 0, sizeof *f);
-  f->piece = 2 * FLIGHT_LEAST_PIECE;
+  f->piece = 2 * FLIGHT_MIN_PIECE;
   f->limit = 4 * f->piece;
   f->probing = true;
 }
@@ -101,14 +101,14 @@ set_limits (struct flight *f)
   const uint64_t twice = 2 * (f->dirty ? f->dirty : FLIGHT_FIRST_DIRTY);
   double waits;
 
-  f->piece = within (rate * PIECE_NS, FLIGHT_LEAST_PIECE, FLIGHT_PIECE);
+  f->piece = within (rate * PIECE_NS, FLIGHT_MIN_PIECE, FLIGHT_PIECE);
   waits = latency - f->piece / rate;
   /* One piece is in flight while the next one is being started. */
   f->limit = within (rate *
                        (2 * latency + (waits > PAUSE_NS ? waits : PAUSE_NS)),
                      2 * f->piece, INT64_MAX);
   f->dirty = rate * DIRTY_NS < twice ? rate * DIRTY_NS : twice;
-  f->dirty = within (latencies, f->dirty, rate * MOST_DIRTY_NS);
+  f->dirty = within (latencies, f->dirty, rate * MAX_DIRTY_NS);
 }
 
 void
@@ -127,7 +127,7 @@ measure (struct flight *f, uint64_t now)
   const uint64_t enough = FLIGHT_LIMITS *
                           (f->limit > f->dirty / 4 ? f->limit : f->dirty / 4);
 
-  if (busy == 0 || (f->written < enough && busy < FLIGHT_MOST_NS))
+  if (busy == 0 || (f->written < enough && busy < FLIGHT_MAX_NS))
     return;
   f->rates[f->nr_rates % FLIGHT_RATES].bytes = f->written;
   f->rates[f->nr_rates++ % FLIGHT_RATES].ns = busy;

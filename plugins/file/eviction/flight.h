@@ -33,13 +33,13 @@
  * writes in 2 ms: credit returns with each piece.
  */
 #define FLIGHT_PIECE (UINT64_C (512) * 1024)
-#define FLIGHT_LEAST_PIECE (UINT64_C (64) * 1024)
+#define FLIGHT_MIN_PIECE (UINT64_C (64) * 1024)
 
 /* The bytes that may be dirty until the first rate is known. */
 #define FLIGHT_FIRST_DIRTY (UINT64_C (256) * 1024)
 
 /* A rate is measured while FLIGHT_LIMITS times the limit is written, because
- * completions are noticed late by up to the limit, or for FLIGHT_MOST_NS.  The
+ * completions are noticed late by up to the limit, or for FLIGHT_MAX_NS.  The
  * limits follow from the mean of the last FLIGHT_RATES rates, and the lowest
  * of the last FLIGHT_LATENCIES latencies.
  *
@@ -47,7 +47,7 @@
  * empty, so it is seldom measured.
  */
 #define FLIGHT_LIMITS 2
-#define FLIGHT_MOST_NS UINT64_C (100000000)
+#define FLIGHT_MAX_NS UINT64_C (100000000)
 #define FLIGHT_RATES 4
 #define FLIGHT_PROBE 32
 #define FLIGHT_LATENCIES 4

@@ -39,7 +39,7 @@
 #include <sys/queue.h>
 
 #define CELL_PAGES 512
-#define MOST_WINDOWS 35
+#define MAX_WINDOWS 35
 
 /* A window is sealed when it has pages in this many cells: with random writes
  * of a page each, that is the default window size.

@@ -189,7 +189,7 @@ pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 /* ---- looking ---- */
 
 /* The longest range that mincore counts, in bytes: it takes 0.1 s. */
-#define MOST_BY_MINCORE (UINT64_C (4) << 30)
+#define MAX_BY_MINCORE (UINT64_C (4) << 30)
 
 int64_t
 pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
@@ -201,7 +201,7 @@ pagecache_count (const struct pagecache *pc, int fd, uint64_t offset,
   if (pc->counts == COUNTS_BY_CACHESTAT &&
       kernel_count (fd, offset, length, &counts))
     return counts.cached * page;
-  if (pc->counts == COUNTS_BY_MINCORE && length <= MOST_BY_MINCORE)
+  if (pc->counts == COUNTS_BY_MINCORE && length <= MAX_BY_MINCORE)
     return count_by_mincore (fd, offset, (length + page - 1) / page * page);
   return -1;
 }

@@ -107,10 +107,10 @@ static uint64_t
 window_size (const struct engine *e)
 {
   const uint64_t even = throttle_credit (&e->throttle) /
-                        (e->map.nr_windows - SPARE_WINDOWS) / LEAST_WINDOW *
-                        LEAST_WINDOW;
+                        (e->map.nr_windows - SPARE_WINDOWS) / MIN_WINDOW *
+                        MIN_WINDOW;
 
-  return even > LEAST_WINDOW ? even : LEAST_WINDOW;
+  return even > MIN_WINDOW ? even : MIN_WINDOW;
 }
 
 /* Add the range to the filling window. */

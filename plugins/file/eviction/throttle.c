@@ -38,8 +38,8 @@ throttle_share (const struct throttle *t)
   const unsigned disks = atomic_load (&busy_disks);
   uint64_t share = budget / 2 / (disks > 0 ? disks : 1);
 
-  if (share < LEAST_SHARE)
-    share = LEAST_SHARE;
+  if (share < MIN_SHARE)
+    share = MIN_SHARE;
   return share < t->most ? share : t->most;
 }
 
@@ -58,10 +58,10 @@ throttle_credit (const struct throttle *t)
  * and for its lock.  But to put a small writer to sleep costs about as much as
  * its write, and 32 writers of 4K have a slot.
  */
-#define MOST_AT_ONCE (128 * 1024)
+#define MAX_AT_ONCE (128 * 1024)
 
 /* Two large writers have a slot: one copies while the other one returns. */
-#define LEAST_WRITERS 2
+#define MIN_WRITERS 2
 
 void
 throttle_init (struct throttle *t, uint64_t most)
@@ -82,7 +82,7 @@ has_credit (const struct throttle *t, uint64_t bytes)
 static bool
 fits (const struct throttle *t, uint64_t bytes)
 {
-  return (t->writers < LEAST_WRITERS || t->writing + bytes <= MOST_AT_ONCE) &&
+  return (t->writers < MIN_WRITERS || t->writing + bytes <= MAX_AT_ONCE) &&
          has_credit (t, bytes);
 }
 
@@ -146,7 +146,7 @@ throttle_is_short (const struct throttle *t)
 void
 throttle_set_limit (struct throttle *t, uint64_t bytes)
 {
-  t->limit = bytes > LEAST_SHARE ? bytes : LEAST_SHARE;
+  t->limit = bytes > MIN_SHARE ? bytes : MIN_SHARE;
   grant (t);
 }
 

@@ -27,8 +27,8 @@
 /* The least bytes that the windows of a busy disk may hold: two of the smallest
  * windows.
  */
-#define LEAST_WINDOW (UINT64_C (64) * 1024)
-#define LEAST_SHARE (2 * LEAST_WINDOW)
+#define MIN_WINDOW (UINT64_C (64) * 1024)
+#define MIN_SHARE (2 * MIN_WINDOW)
 
 /* A writer that waits, on its stack: sem_post(3) touches no semaphore after it
  * has let the writer go on (glibc 2.21, musl).
@@ -69,12 +69,12 @@ void throttle_set_budget (uint64_t budget);
 void throttle_set_busy (struct throttle *t, bool busy);
 
 /* Return the bytes that this disk's windows may hold now: half of an equal
- * share of the budget, or LEAST_SHARE if that is more, but at most "most".  As
+ * share of the budget, or MIN_SHARE if that is more, but at most "most".  As
  * many may be read and still resident.
  */
 uint64_t throttle_share (const struct throttle *t);
 
-/* Set the bytes that may be dirty for the speed of the disk; LEAST_SHARE if
+/* Set the bytes that may be dirty for the speed of the disk; MIN_SHARE if
  * that is more.
  */
 void throttle_set_limit (struct throttle *t, uint64_t bytes);
