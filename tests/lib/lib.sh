@@ -9,6 +9,8 @@
 
 set -euo pipefail
 
+# Numbers have a point, which awk expects a comma for in other locales.
+export LC_ALL=C.UTF-8
 # mkfs and others are in folders that a user's PATH may lack.
 PATH=$PATH:/usr/sbin:/sbin
 NBDKIT=${NBDKIT:-nbdkit}
