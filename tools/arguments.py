@@ -38,6 +38,13 @@ def harmless(text):
     return escaped(text).replace("\\\\", "\\")
 
 
+def print_any_name():
+    """Not every locale has all characters of a name.  Without a standard output
+    print() does nothing."""
+    if sys.stdout:
+        sys.stdout.reconfigure(errors="replace")
+
+
 def die(message, status=1):
     """End with one line on stderr."""
     print(f"{NAME}: {escaped(str(message))}", file=sys.stderr)

@@ -147,6 +147,13 @@ jq -r '.disks[0] | to_entries[1:][] | select(.value | type == "string")
 sed -n "s/^kernel_call_info \(call='.*'\),disk=.*/\1/p" "$tmp/parsed" | sort |
   diff "$tmp/given" - >&2 || fail "not each call once: $(<"$tmp/parsed")"
 
+# Names stay in any locale.
+changed japanese 'disk["name"] = "\u65e5"
+disks.append(disk | {"name": "\u672c"})'
+parse "$tmp/japanese"
+PYTHONIOENCODING=ascii "$watch" --stats --prometheus "$tmp/japanese" |
+  cmp - "$tmp/metrics" || fail 'a locale changes names'
+
 # No image was opened yet; the log of a server, by standard input.
 changed none 'disks.clear()'
 "$watch" --stats --prometheus "$tmp/none" | grep -v '^#' >"$tmp/metrics"
