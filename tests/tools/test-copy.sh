@@ -166,6 +166,25 @@ for signal in INT TERM; do
 done
 rm huge
 
+# A server that is being started when the copy is ended does not stay.
+cat >slow-nbdkit <<END
+#!/bin/sh
+case \$* in
+  *--dump-plugin) ;;
+  *) echo \$\$ >started; sleep 1 ;;
+esac
+exec "$NBDKIT" "\$@"
+END
+chmod +x slow-nbdkit
+NBDKIT=$tmp/slow-nbdkit "$tool" in.img new.img 2>killed &
+copying=$!
+pids+=("$copying")
+eventually 20 test -s started || fail 'the first server is not started'
+kill "$copying"
+! wait "$copying" || fail 'a copy that was ended succeeds'
+pids+=("$(<started)")
+eventually 5 gone "$(<started)" || fail 'a server is left'
+
 ln in.img link.img
 mkdir folder
 mkfifo fifo
