@@ -185,6 +185,19 @@ kill "$copying"
 pids+=("$(<started)")
 eventually 5 gone "$(<started)" || fail 'a server is left'
 
+# The status is that of the copy, whatever becomes of the report.
+if [ -e /dev/full ]; then
+  env -u PYTHONUNBUFFERED "$tool" in.img new.img >/dev/full 2>err ||
+    fail "status $? of a copy whose report is lost"
+  [ "$(<err)" = 'copy: all was copied, but standard output: No space left on device' ] ||
+    fail "lost: $(<err)"
+  same in.img new.img
+  rm new.img
+fi
+PYTHONIOENCODING=ascii copies in.img "new$(printf '\303\274').img"
+tail -n 1 out | grep -q '^in.img -> new?.img: ' || fail "ascii: $(<out)"
+rm new?*.img
+
 ln in.img link.img
 mkdir folder
 mkfifo fifo
