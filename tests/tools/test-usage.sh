@@ -50,6 +50,7 @@ done
 [ "$seen" -gt 5 ] || fail "only $seen scripts were found"
 
 for tool in cachewatch copy verify-cache; do
-  limited "$srcdir/../tools/$tool" --version >"$tmp/out" || fail "$tool --version"
+  limited env PYTHONSAFEPATH=1 "$srcdir/../tools/$tool" --version >"$tmp/out" ||
+    fail "$tool --version"
   grep -qx "$tool (not installed)" "$tmp/out" || fail "$tool: $(<"$tmp/out")"
 done
