@@ -185,6 +185,21 @@ kill "$copying"
 pids+=("$(<started)")
 eventually 5 gone "$(<started)" || fail 'a server is left'
 
+# A target that another file replaces during the copy may have no copy.
+NBDKIT=$tmp/slow-nbdkit "$tool" in.img new.img 2>err &
+copying=$!
+pids+=("$copying")
+rm started
+eventually 20 test -s started || fail 'the second copy does not begin'
+eventually 20 test -s new.img || fail 'the target is not made'
+mv new.img elsewhere.img
+truncate -r elsewhere.img new.img
+status=0
+wait "$copying" || status=$?
+[ "$status" = 1 ] || fail "status $status of a copy into a lost file"
+grep -q 'new.img was removed or replaced' err || fail "replaced: $(<err)"
+rm new.img elsewhere.img
+
 # The status is that of the copy, whatever becomes of the report.
 if [ -e /dev/full ]; then
   env -u PYTHONUNBUFFERED "$tool" in.img new.img >/dev/full 2>err ||
