@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdatomic.h>
@@ -67,11 +68,9 @@ identity_of (int fd, struct identity *id)
   if (fstat (fd, &st) == -1)
     return false;
   *id = (struct identity){ .is_block = S_ISBLK (st.st_mode) };
-  if (id->is_block) {
-    id->dev = st.st_rdev;
+  id->dev = id->is_block ? st.st_rdev : st.st_dev;
+  if (id->is_block)
     return true;
-  }
-  id->dev = st.st_dev;
   id->ino = st.st_ino;
   /* On FUSE the least is taken for granted. */
   id->magic = fstatfs (fd, &fs) == 0 ? fs.f_type : FUSE_SUPER_MAGIC;
@@ -95,26 +94,29 @@ identity_order (const void *a, const void *b)
 
 /* ---- the device ---- */
 
-/* Read the readahead, in KiB, of the device in a folder below /sys; it is below
- * "part" of that.  Returns -1 if it is not there: btrfs and overlayfs have no
- * device of their own.
+/* Return the most readahead, in KiB, of the devices of this name in a folder
+ * below /sys, where it is below "part"; or "most", if that is more.
  */
 static long
-read_ahead_of (const char *folder, dev_t dev, const char *part)
+read_ahead_of (const char *in, const char *name, const char *part, long most)
 {
   char path[128];
-  long n = -1;
-  FILE *fp;
+  glob_t found;
+  size_t i;
+  long n;
 
-  snprintf (path, sizeof path, "/sys/%s/%u:%u/%sread_ahead_kb", folder,
-            major (dev), minor (dev), part);
-  fp = fopen (path, "re");
-  if (fp == NULL)
-    return -1;
-  if (fscanf (fp, "%ld", &n) != 1)
-    n = -1;
-  fclose (fp);
-  return n;
+  snprintf (path, sizeof path, "/sys/%s/%s/%sread_ahead_kb", in, name, part);
+  glob (path, 0, NULL, &found);
+  for (i = 0; i < found.gl_pathc; i++) {
+    FILE *fp = fopen (found.gl_pathv[i], "re");
+
+    if (fp && fscanf (fp, "%ld", &n) == 1 && n > most)
+      most = n;
+    if (fp)
+      fclose (fp);
+  }
+  globfree (&found);
+  return most;
 }
 
 long
@@ -125,18 +127,22 @@ device_property (int fd, unsigned long request)
   return ioctl (fd, request, &value) == 0 ? value : -1L;
 }
 
-/* btrfs hides its device, and reads ahead at least 4 MiB.  The kernel doubles
- * the readahead of a sequential reader (generic_fadvise).
+/* btrfs and overlayfs hide their devices: the most of any is taken, and for
+ * btrfs at least 4 MiB.  The kernel doubles the readahead of a sequential
+ * reader (generic_fadvise).
  */
 uint64_t
 disk_read_ahead (const struct disk *d)
 {
-  long kb = read_ahead_of ("class/bdi", d->id.dev, "");
+  char name[32];
+  long kb;
 
+  snprintf (name, sizeof name, "%u:%u", major (d->id.dev), minor (d->id.dev));
+  kb = read_ahead_of ("class/bdi", name, "", -1);
   if (kb == -1) /* a partition: its parent has it */
-    kb = read_ahead_of ("dev/block", d->id.dev, "../queue/");
+    kb = read_ahead_of ("dev/block", name, "../queue/", -1);
   if (kb == -1)
-    kb = 4096;
+    kb = read_ahead_of ("class/bdi", "*", "", 4096);
   if (options.fadvise == POSIX_FADV_SEQUENTIAL)
     kb *= 2;
   return kb * UINT64_C (1024);
@@ -175,13 +181,11 @@ probe_block_device (struct disk *d, int fd)
 static bool
 shows_writeback (const struct disk *d)
 {
-  unsigned major, minor;
   struct utsname kernel;
 
   return d->id.magic != FUSE_SUPER_MAGIC ||
          (d->pages.clean_is_stored && uname (&kernel) == 0 &&
-          sscanf (kernel.release, "%u.%u", &major, &minor) == 2 &&
-          (major > 6 || (major == 6 && minor >= 16)));
+          strverscmp (kernel.release, "6.16") >= 0);
 }
 
 /* FUSE (virtiofs, too) passes SEEK_DATA to its server, which does not have the

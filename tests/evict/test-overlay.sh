@@ -49,6 +49,24 @@ copies_out ()
   same "$tmp/src" "$tmp/copy"
 }
 
+# A reader stops in the middle, where the device below reads far ahead.
+stops ()
+{
+  local below i
+
+  below=$(findmnt -no SOURCE -T "$real")
+  drop "$real"
+  blockdev --setra 65536 "$below"
+  start_nbdkit -r file "$disk" cache=none
+  client_start --names "$uri"
+  ask a open
+  for i in {0..40}; do ask a read "${i}M" 1M; done
+  client_stop
+  empty_soon "$real" "$1: after a reader stopped, readahead of 32 MiB"
+  stop_nbdkit
+  blockdev --setra 256 "$below"
+}
+
 # Half of it is there before, and nothing else afterwards: not for reading, and
 # not for writing.
 preserves ()
@@ -74,6 +92,7 @@ on_overlay ()
     under=(${under:+"$under"})
     copies_in "$1 ${under[*]}"
     copies_out "$1 ${under[*]}"
+    stops "$1 ${under[*]}"
     preserves "$1 ${under[*]}"
     cp "$tmp/src" "$disk"
   done

@@ -179,11 +179,9 @@ drop_read (struct engine *e, struct task *t, bool all)
   const bool many = all || has_many_cells (e);
   struct cell *c;
 
-  TAILQ_FOREACH_REVERSE (c, &e->map.reads, cells, reads)
-  {
-    if (many || c->read_bytes > 0)
-      break;
-  }
+  c = TAILQ_LAST (&e->map.reads, cells);
+  while (c && !many && c->read_bytes == 0)
+    c = TAILQ_PREV (c, cells, reads);
   if (c == NULL)
     return NOTHING;
   t->cell = c;

@@ -77,10 +77,9 @@ flight_latency (const struct flight *f)
   uint64_t lowest = 0;
   unsigned i;
 
-  for (i = 0; i < FLIGHT_LATENCIES; i++) {
+  for (i = 0; i < FLIGHT_LATENCIES; i++)
     if (f->latencies[i] > 0 && (lowest == 0 || f->latencies[i] < lowest))
       lowest = f->latencies[i];
-  }
   return lowest;
 }
 
