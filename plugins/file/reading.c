@@ -82,11 +82,6 @@ read_all (struct connection *c, char *buf, uint32_t count, uint64_t offset,
 
 /* ---- with cache=preserve ---- */
 
-/* btrfs stores compressed data in units of up to this many bytes, and brings
- * all of one into memory.
- */
-#define COMPRESSED_UNIT (128 * 1024)
-
 /* Read a range and let the pages be dropped that were not resident before. */
 static int
 read_and_drop (struct connection *c, char *buf, uint32_t count, uint64_t offset,

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Random reads of a half-compressed file on btrfs leave no page in memory,
 # although btrfs reads compressed data through the page cache despite O_DIRECT.
+# Nor does a write of a part of a page, for which it reads to the extent's end.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -27,4 +28,18 @@ for ((i = 4; i < 94; i += 3)); do
   sleep 0.1
 done
 empty_soon "$disk" 'after random reads, while the client stays'
+stop_nbdkit
+
+# The extent that has the last page of the first 2 MiB ends in the next 2 MiB.
+disk=$mounted/other
+dd if="$tmp/text" of="$disk" bs=64K seek=1 status=none
+dd if="$tmp/text" of="$disk" bs=64K seek=17 status=none
+dd if="$tmp/text" of="$disk" bs=64K seek=33 status=none
+sync "$disk"
+drop "$disk"
+start_nbdkit file "$disk" cache=none
+client_start --names "$uri"
+ask a open, a write $((2097152 - 4086)) 100
+client_stop
+empty_soon "$disk" 'after a write of 100 bytes'
 stop_nbdkit

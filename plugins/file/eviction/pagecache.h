@@ -117,6 +117,11 @@ bool pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
 
 /* ---- looking ---- */
 
+/* btrfs stores compressed data in units of up to this many bytes, and brings
+ * all of one into memory, also if a part of a page is written.
+ */
+#define COMPRESSED_UNIT (128 * 1024)
+
 /* Return the bytes of a range that are in the page cache, or -1 if they cannot
  * be counted.  The offset must be a multiple of the page size.  The time grows
  * with the number of cached folios; without cachestat with the range, which is

@@ -117,7 +117,7 @@ window_size (const struct engine *e)
 static void
 add_write (struct engine *e, struct evictor_request *r)
 {
-  counts_touch (e, r->offset, r->length, 0);
+  counts_touch (e, r->offset, r->length, COMPRESSED_UNIT);
   r->cell = get_cell (e, r);
   throttle_return (&e->throttle,
                    r->credit -
