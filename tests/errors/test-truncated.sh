@@ -28,10 +28,11 @@ for cache in none preserve default; do
     [[ $answer != *:[123]* ]] || fail "$cache: extents $range: $answer"
   done
 
-  # Writing makes it longer again.  What was cut off reads as zeroes, so ask
-  # only for what was written since.
+  # Writing makes it longer again, as does zeroing blocks.  What was cut off
+  # reads as zeroes, so ask only for what was written since.
   ask write 6M 1M, write 5M 4K fua, flush, read 6M 1M, read 5M 4K
   ask read 0 2900000, zero 1M 4K, trim 2M 4K
+  ask zero 7M 1M nohole, read 7M 1M
   limited nbdinfo --size "$uri" >/dev/null || fail "$cache: a second client"
   stop_nbdkit
 done
