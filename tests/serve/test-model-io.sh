@@ -3,7 +3,7 @@
 # to 32 MiB, agree with a model.  They run on one and four connections, in every
 # cache mode, with rings so small that windows are evicted all the time; and on
 # file systems where zero and trim, or the page cache, work in other ways:
-# overlayfs, ext3 and NTFS by FUSE.
+# overlayfs, ext3, NTFS by FUSE, and XFS with blocks of 64 KiB.
 #
 # OPERATIONS=1000000 SEED=7 in the environment make it longer and different.
 #
@@ -57,3 +57,15 @@ need_root
 mount_overlay "$tmp" "$tmp/overlay" || lacks 'needs overlayfs'
 other "$tmp/overlay"
 on_each 64M other ext3 ntfs
+
+# Blocks larger than a page (Linux 6.12), also below overlayfs.
+need mkfs.xfs
+truncate -s 512M "$tmp/large.img"
+mkfs.xfs -q -b size=64k "$tmp/large.img"
+mkdir "$tmp/large"
+mounts+=("$tmp/large")
+if mount -o loop "$tmp/large.img" "$tmp/large"; then
+  other "$tmp/large"
+  mount_overlay "$tmp/large" "$tmp/large/overlay"
+  other "$tmp/large/overlay"
+fi

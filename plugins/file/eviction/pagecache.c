@@ -171,7 +171,8 @@ pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 
   pc->unit = kernel_page_size ();
   /* Other file systems have other numbers in f_bsize. */
-  if ((magic == XFS_SUPER_MAGIC || magic == EXT4_SUPER_MAGIC) &&
+  if ((magic == XFS_SUPER_MAGIC || magic == EXT4_SUPER_MAGIC ||
+       magic == OVERLAYFS_SUPER_MAGIC) &&
       fstatfs (fd, &fs) == 0 && (uint32_t) fs.f_bsize > pc->unit)
     pc->unit = fs.f_bsize;
   has_range = pagecache_has_range (fd);
