@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # The documents have commands that can be pasted, and links that lead somewhere.
 # The commands in README, the documents and the manual pages are in blocks that
-# bash can read.  Every test that a page names exists, and the mutants of
-# tests/sim can be made.
+# bash can read.  Every test that a page names exists.
 # The pictures of measurements are those that the present data make, and a page
 # shows each picture with a text.  The script tests/ship/newcomer/run runs the
 # commands.
@@ -42,8 +41,6 @@ sed -n '/^| rule |/,/^$/ s/^| [^a-z]\([a-z]*\)[^a-z] |.*/\1/p' \
   "$top/docs/how-it-works.md" >"$tmp/documented"
 diff -u "$tmp/rules" "$tmp/documented" >&2 ||
   fail 'docs/how-it-works.md does not have the rules of engine.c'
-
-"$srcdir/sim/mutants" --places || fail 'sim/mutants: see above'
 
 # All pages are in the newcomer's list, and what is not run has its reasons.
 "$srcdir/ship/newcomer/run" --not-run >"$tmp/not-run" || fail 'newcomer/run'
