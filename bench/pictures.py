@@ -1,20 +1,14 @@
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
-"""The documents' pictures of measurements: two charts, and the live screen of
-nbdkit-cachewatch."""
+"""The documents' pictures of measurements: two charts."""
 
 import json
 import math
 import os
-import re
-from functools import partial
-from importlib.machinery import SourceFileLoader
-from types import ModuleType, SimpleNamespace
 
 import report
 from loads import LOADS
 from machine import TOP
-from pagecache import Counts
 from svg import Picture
 
 MIB = 1 << 20
@@ -62,48 +56,6 @@ def over_time(copies):
         p.text(left + width + 20, points[-1][1] - 4,
                f"{c['title'].split(' (')[0]}\n{mib:,} MiB stay", f"{colour} b")
     p.text(left + width + 20, top + height + 36, "• the copy ends", "dim")
-    return p
-
-
-def live(copies):
-    """The screen of nbdkit-cachewatch, late in a copy, when most of the target
-    is cached."""
-    loader = SourceFileLoader("cachewatch", f"{TOP}/tools/cachewatch")
-    tool = ModuleType("cachewatch")
-    loader.exec_module(tool)
-    size, rows = copies["size"], copies["ours"]["samples"]
-    target = rows["out.img"]
-    now = max(range(len(target) // 2, len(target)), key=lambda n: target[n][1])
-    watched = []
-    for name, samples in rows.items():
-        w = SimpleNamespace(name=name, deleted=False, samples=[
-            (t, Counts(size, *(n * copies["page"] for n in pages)))
-            for t, *pages in samples[:now + 1]])
-        w.last = w.samples[-1][1]
-        w.most = max(counts.resident for _, counts in w.samples)
-        w.change = partial(tool.Watched.change, w)
-        watched.append(w)
-    lines = tool.screen(watched, 76, colours=True)
-    wide, high = 8, 20
-    p = Picture(76 * wide + 24, len(lines) * high + 20, dark=True)
-    colours = {str(code): name for name, code in (
-        ("text b", tool.CODES["bold"]), ("red", tool.CODES["writeback"]),
-        ("yellow", tool.CODES["dirty"]), ("green", tool.CODES["clean"]))}
-    for row, line in enumerate(lines):
-        x, y, colour = 12, 10 + row * high, "text"
-        for part in re.findall("\x1b.*?m|[▁-█]| +|(?: ?[^\x1b▁-█ ])+",
-                               line):
-            eighths = tool.SPARKS.find(part) + 1
-            if part[0] == "\x1b":
-                colour = colours.get(part[2:-1], "text")
-                continue
-            if eighths:
-                p.path(["M", x + wide / 2, y + high, "v",
-                        -high * eighths / 8], f"{colour} bar")
-            elif part[0] != " ":
-                p.text(x, y + 15, part, f"{colour} m",
-                       textLength=len(part) * wide)
-            x += len(part) * wide
     return p
 
 
@@ -174,7 +126,6 @@ def draw(folder):
 
     copies = data("measured-copies.json")
     for name, picture in (("copies", over_time(copies)),
-                          ("cachewatch", live(copies)),
                           ("benchmarks", dots(data("measured.json")))):
         with open(os.path.join(folder, f"{name}.svg"), "w",
                   encoding="utf-8") as f:

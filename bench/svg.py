@@ -15,10 +15,8 @@ COLOURS = {
     "yellow": ("#9a6700", "#d4b22a")}
 STYLE = ("text,rect{fill:currentColor}path{stroke:currentColor;"
          "fill:none;stroke-width:1.5}.thick{stroke-width:3}"
-         ".bar{stroke-width:8}"
          ".dots{stroke-width:7;stroke-linecap:round}"
          "text{font:13px system-ui,sans-serif}.b{font-weight:bold}"
-         ".m{font:13px monospace}"
          ".middle{text-anchor:middle}.end{text-anchor:end}")
 
 
@@ -38,9 +36,9 @@ def element(name, classes, content, places):
 class Picture:
     """Shapes, each with the classes of its style: a colour, and more."""
 
-    def __init__(self, width, height, dark=False):
+    def __init__(self, width, height):
         self.size = width, height
-        self.dark, self.shapes, self.paths = dark, [], {}
+        self.shapes, self.paths = [], {}
         self.add("rect", "page", x=0, y=0, width=width, height=height, rx=6)
 
     def add(self, name, classes, content="", **places):
@@ -48,10 +46,10 @@ class Picture:
         self.shapes.append((name, classes, content, places))
         return places
 
-    def text(self, x, y, lines, classes="text", **more):
+    def text(self, x, y, lines, classes="text"):
         """Lines, 16 pixels apart; the first one's base line is at y."""
         for n, line in enumerate(lines.split("\n")):
-            self.add("text", classes, line, x=x, y=y + 16 * n, **more)
+            self.add("text", classes, line, x=x, y=y + 16 * n)
 
     def path(self, d, classes):
         """A line.  "d" has letters and coordinates.  All lines of the same
@@ -67,8 +65,8 @@ class Picture:
         used = [name for name in COLOURS if name in used]
         light, dark = ("".join(f".{name}{{color:{COLOURS[name][n]}}}"
                                for name in used) for n in (0, 1))
-        style = STYLE + (dark if self.dark else light +
-                         "@media (prefers-color-scheme:dark){" + dark + "}")
+        style = (STYLE + light +
+                 "@media (prefers-color-scheme:dark){" + dark + "}")
         width, height = map(place, self.size)
         return "\n".join([
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '

@@ -25,7 +25,7 @@ python3 "$srcdir/tools/documents.py" "$top" >"$tmp/wrong" || {
 if /usr/bin/python3 -c 'import nbd' 2>/dev/null; then
   mkdir "$tmp/pictures"
   "$top/scripts/bench" --pictures "$tmp/pictures" || fail 'bench --pictures'
-  for name in benchmarks cachewatch copies; do
+  for name in benchmarks copies; do
     cmp "$top/docs/pictures/$name.svg" "$tmp/pictures/$name.svg" >&2 ||
       fail 'draw them: scripts/bench --pictures docs/pictures'
   done
