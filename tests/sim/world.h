@@ -241,13 +241,12 @@ struct loss {
  * writes have higher ones.
  */
 struct page {
-  uint32_t memory[2];   /* if the page is resident */
-  uint32_t writing[2];  /* that its writeback copies */
-  uint32_t disk[2];     /* that a read of the disk returns */
-  uint32_t durable[2];  /* that a crash leaves */
-  uint32_t promised[2]; /* that was acknowledged to a client */
-  uint32_t zeroed;      /* that of the last hole */
-  uint64_t promised_at[2];
+  uint32_t memory[2];             /* if the page is resident */
+  uint32_t writing[2];            /* that its writeback copies */
+  uint32_t disk[2];               /* that a read of the disk returns */
+  uint32_t durable[2];            /* that a crash leaves */
+  uint32_t promised[2];           /* that was acknowledged to a client */
+  uint32_t zeroed;                /* that of the last hole */
   uint16_t in_folio, folio_pages; /* where the page is in its folio */
   uint16_t nr_losses;
   uint8_t dirty, writes; /* halves, as bits: if dirty, under writeback */
