@@ -136,20 +136,15 @@ def stock(name, cache):
                       (f"cache={cache}",), serves_folders=True)
 
 
-def newest(name, chroot, which):
-    """A plugin in a chroot that has sources and build in /src."""
+def newest(chroot):
+    """The plugin that came with nbdkit, in a chroot."""
     if not chroot:
         raise Failure("no chroot is given with --newest; docs/benchmarks.md "
                       "shows how to make one")
     root = os.path.realpath(chroot)
     path, number = stock_plugin(["chroot", root])
-    if which == "stock":
-        return Contestant(name, f"stock {number}, none", path, ("cache=none",),
-                          root, True)
-    if not os.path.exists(f"{root}/src/{PLUGIN}"):
-        raise Failure(f"{root}/src: this plugin is not built there")
-    return Contestant(name, f"this plugin, none (nbdkit {number})",
-                      f"/src/{PLUGIN}", ("cache=none",), root, True)
+    return Contestant("newest-stock", f"stock {number}, none", path,
+                      ("cache=none",), root, True)
 
 
 def dontcache(name, folder):
@@ -180,8 +175,7 @@ FINDERS = {
     "ours": lambda a, _: of_plugin("ours", os.path.join(a.build_dir, PLUGIN)),
     "stock-none": lambda a, _: stock("stock-none", "none"),
     "stock-default": lambda a, _: stock("stock-default", "default"),
-    "newest-ours": lambda a, _: newest("newest-ours", a.newest, "ours"),
-    "newest-stock": lambda a, _: newest("newest-stock", a.newest, "stock"),
+    "newest-stock": lambda a, _: newest(a.newest),
     "dontcache": lambda a, folder: dontcache("dontcache", folder),
     "qemu-nbd": lambda a, _: qemu_nbd("qemu-nbd"),
 }

@@ -53,7 +53,7 @@ refused 'no results of a benchmark' --report "$tmp/none.json"
 # All that there are, in a short round.
 bench --rounds 1 --loads connect >"$tmp/output" || fail 'all contestants'
 shows '^left out: newest-stock: no chroot is given'
-shows '^Left out: newest-ours: no chroot is given'
+shows '^Left out: newest-stock: no chroot is given'
 has '.runs | all (.visit_ms > 0) and any (.who == "ours")'
 
 bench --rounds 2 --loads copy-in,copy-out,write-4k,fua-randwrite-4k \
