@@ -73,6 +73,7 @@ file_shape (const char *seed, bool small, int fd, uint64_t *rng)
       shape.size += next_number (rng) % 4096;
     shape.pending = plan.pending;
   }
+  shape.size -= shape.size % STAMP_SIZE;
   shape.filled = next_number (rng) % 100 < 60 || (!small && plan.flushes);
   after = *rng;
   shape.allocated = next_number (&after) % 2;

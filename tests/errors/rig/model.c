@@ -229,11 +229,12 @@ model_left (struct model *m)
 
 /* ---- bytes ---- */
 
+/* The word that a change leaves at "offset", a multiple of STAMP_SIZE. */
 static uint64_t
 word_of (const struct model *m, uint32_t change, uint64_t offset)
 {
   return m->changes[change].kind == CHANGE_WRITE
-           ? stamp (m->history, change, offset & ~UINT64_C (7))
+           ? stamp (m->history, change, offset)
            : 0;
 }
 
@@ -241,49 +242,48 @@ void
 model_fill (const struct model *m, uint32_t change, unsigned char *buf,
             uint64_t count, uint64_t offset)
 {
-  uint64_t i, word = 0;
+  uint64_t i, word;
 
-  for (i = 0; i < count; i++, offset++) {
-    if (i == 0 || offset % 8 == 0)
-      word = word_of (m, change, offset);
-    buf[i] = stamp_byte (word, offset);
+  for (i = 0; i < count; i += STAMP_SIZE) {
+    word = word_of (m, change, offset + i);
+    memcpy (buf + i, &word, sizeof word);
   }
 }
 
-/* Whether one of the changes of a segment, from the "first", left this
- * byte there.
+/* Whether one of the changes of a segment, from the "first", left this word
+ * there.
  */
 static bool
 is_one_of (const struct model *m, const struct segment *s, size_t first,
-           unsigned char byte, uint64_t offset)
+           uint64_t word, uint64_t offset)
 {
   size_t j;
 
   for (j = s->nr; j-- > first;) {
-    if (byte == stamp_byte (word_of (m, s->changes[j], offset), offset))
+    if (word == word_of (m, s->changes[j], offset))
       return true;
   }
   return false;
 }
 
-/* How many bytes of buf, all in one segment, are none of those. */
+/* How many bytes of buf, all in one segment, are in words that are none of
+ * those.
+ */
 static uint64_t
 count_others (const struct model *m, const struct segment *s, size_t first,
               const unsigned char *buf, uint64_t count, uint64_t offset)
 {
-  uint64_t i, others = 0, word = 0;
+  uint64_t i, others = 0, word;
 
-  for (i = 0; i < count; i++) {
-    if (i == 0 || (offset + i) % 8 == 0)
-      word = word_of (m, s->changes[s->nr - 1], offset + i);
-    if (buf[i] != stamp_byte (word, offset + i) &&
-        !is_one_of (m, s, first, buf[i], offset + i))
-      others++;
+  for (i = 0; i < count; i += STAMP_SIZE) {
+    memcpy (&word, buf + i, sizeof word);
+    if (!is_one_of (m, s, first, word, offset + i))
+      others += STAMP_SIZE;
   }
   return others;
 }
 
-/* A range that was lost, for people: from its first wrong byte to its last. */
+/* A range that was lost, for people: from its first wrong word to its last. */
 static void
 print_loss (const struct model *m, const struct segment *s, size_t promised,
             const unsigned char *buf, uint64_t count, uint64_t offset,
@@ -292,11 +292,14 @@ print_loss (const struct model *m, const struct segment *s, size_t promised,
   const struct change *c = &m->changes[s->changes[promised]];
   size_t j;
 
-  for (; count_others (m, s, promised, buf, 1, offset) == 0; buf++, offset++)
-    count--;
-  while (
-    count_others (m, s, promised, buf + count - 1, 1, offset + count - 1) == 0)
-    count--;
+  while (count_others (m, s, promised, buf, STAMP_SIZE, offset) == 0) {
+    buf += STAMP_SIZE;
+    offset += STAMP_SIZE;
+    count -= STAMP_SIZE;
+  }
+  while (count_others (m, s, promised, buf + count - STAMP_SIZE, STAMP_SIZE,
+                       offset + count - STAMP_SIZE) == 0)
+    count -= STAMP_SIZE;
   fprintf (report,
            "[%" PRIu64 ", %" PRIu64 "): change %" PRIu32 " (sent %" PRIu64
            ", done %" PRIu64 "), promised to connection %d, is not there",
@@ -375,82 +378,18 @@ model_stale (const struct model *m, const unsigned char *buf, uint64_t count,
                     report);
 }
 
-/* Whether the disk accepted every stamp of a change that lies wholly in
- * the range, and there is one.
- */
+/* Whether the disk accepted every stamp of a change in a range. */
 static bool
-all_accepted (const struct model *m, uint32_t change, uint64_t offset,
-              uint64_t end, const struct control *control)
+all_accepted (const struct model *m, uint32_t change, uint64_t at, uint64_t end,
+              const struct control *control)
 {
-  uint64_t at = (offset + 7) & ~UINT64_C (7);
-
-  if (m->changes[change].kind != CHANGE_WRITE || at + 8 > end)
+  if (m->changes[change].kind != CHANGE_WRITE)
     return false;
-  for (; at + 8 <= end; at += 8) {
+  for (; at < end; at += STAMP_SIZE) {
     if (!was_accepted (control, word_of (m, change, at)))
       return false;
   }
   return true;
-}
-
-static bool
-has_change (const struct segment *s, uint32_t change)
-{
-  size_t j;
-
-  for (j = 0; j < s->nr && s->changes[j] != change; j++)
-    ;
-  return j < s->nr;
-}
-
-/* Whether the disk accepted the stamp of a change at "at", which is in the same
- * block as "of".
- */
-static bool
-accepted_at (const struct model *m, uint32_t change, uint64_t at, uint64_t of,
-             const struct control *control)
-{
-  return at / BLOCK == of / BLOCK && at + 8 <= m->size &&
-         has_change (&m->segments[find (m, at)], change) &&
-         has_change (&m->segments[find (m, at + 7)], change) &&
-         all_accepted (m, change, at, at + 8, control);
-}
-
-/* Whether it did beside a range that is too short for a stamp: a block is
- * accepted as a whole.
- */
-static bool
-accepted_beside (const struct model *m, uint32_t change, uint64_t offset,
-                 uint64_t end, const struct control *control)
-{
-  const uint64_t before = (offset & ~UINT64_C (7)) - 8;
-  const uint64_t after = (end + 7) & ~UINT64_C (7);
-
-  return m->changes[change].kind == CHANGE_WRITE &&
-         (accepted_at (m, change, before, offset, control) ||
-          accepted_at (m, change, after, offset, control));
-}
-
-/* Whether something that the disk accepted in [at, end) is not there any more.
- */
-static bool
-has_vanished (const struct model *m, const unsigned char *buf, uint64_t at,
-              uint64_t end, const struct control *control)
-{
-  uint64_t next;
-  size_t i, j;
-
-  for (i = find (m, at); at < end; i++, buf += next - at, at = next) {
-    const struct segment *s = &m->segments[i];
-
-    next = segment_end (m, i) < end ? segment_end (m, i) : end;
-    for (j = 0; j < s->nr; j++) {
-      if (all_accepted (m, s->changes[j], at, next, control) &&
-          count_others (m, s, j, buf, next - at, at) > 0)
-        return true;
-    }
-  }
-  return false;
 }
 
 void
@@ -460,12 +399,12 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
 {
   const uint64_t since = stale_since (m, atomic_load (&control->refused) > 0);
   const uint64_t limit = offset + count;
-  uint64_t at = offset, next, block, block_end, forgotten = UINT64_MAX;
+  uint64_t at = offset, next;
   size_t i, c;
 
   for (i = find (m, offset); at < limit; i++) {
     const struct segment *s = &m->segments[i];
-    size_t first = first_valid (m, s, sent, since), taken = s->nr;
+    const size_t first = first_valid (m, s, sent, since);
     uint64_t end = segment_end (m, i) < limit ? segment_end (m, i) : limit;
 
     for (; at < end; at = next) {
@@ -478,29 +417,11 @@ model_take_accepted (const struct model *m, unsigned char *buf, uint64_t count,
         continue;
       /* Or a later one, which may have replaced it in memory. */
       for (c = first; c < s->nr; c++) {
-        if (all_accepted (m, s->changes[c], at, next, control) ||
-            (next - at < 8 &&
-             accepted_beside (m, s->changes[c], at, next, control)))
+        if (all_accepted (m, s->changes[c], at, next, control))
           break;
       }
-      /* Too short for a stamp, and so is what is beside it: as what is before,
-       * or as the rest of its block.
-       */
-      if (c == s->nr && next - at < 8) {
-        c = taken;
-        block = at / BLOCK * BLOCK < offset ? offset : at / BLOCK * BLOCK;
-        block_end = (at / BLOCK + 1) * BLOCK < limit ? (at / BLOCK + 1) * BLOCK
-                                                     : limit;
-        if (c == s->nr && (forgotten == at / BLOCK ||
-                           has_vanished (m, buf + (block - offset), block,
-                                         block_end, control)))
-          c = first;
-      }
-      taken = c;
-      if (c < s->nr) {
+      if (c < s->nr)
         model_fill (m, s->changes[c], bytes, next - at, at);
-        forgotten = at / BLOCK;
-      }
     }
   }
 }

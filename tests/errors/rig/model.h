@@ -102,7 +102,8 @@ void model_left (struct model *m);
 void model_fill (const struct model *m, uint32_t change, unsigned char *buf,
                  uint64_t count, uint64_t offset);
 
-/* How many of the bytes in buf are neither what was promised nor later.
+/* How many of the bytes in buf are in words that are neither what was promised
+ * nor later.  Offsets and counts are multiples of STAMP_SIZE.
  * Prints the ranges to "report" unless it is NULL.
  */
 uint64_t model_lost (const struct model *m, const unsigned char *buf,

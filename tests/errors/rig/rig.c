@@ -303,11 +303,11 @@ smallest_unit (const struct rig *rig)
   int64_t size = nbd_get_block_size (rig->connections[0].nbd,
                                      LIBNBD_SIZE_MINIMUM);
 
-  return size > 1 ? size : 1;
+  return size > STAMP_SIZE ? size : STAMP_SIZE;
 }
 
 /* From 4K on, each doubling as likely as the next; half of them aligned to
- * pages, others to sectors or to nothing.  The size of the export must be a
+ * pages, others to sectors or to stamps.  The size of the export must be a
  * multiple of the smallest unit.
  */
 static void

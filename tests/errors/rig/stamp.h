@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define STAMP_MARK UINT64_C (0x7ada)
+#define STAMP_SIZE 8 /* all ranges are multiples of it */
 
 /* splitmix64 */
 static inline uint64_t
@@ -41,16 +42,6 @@ stamp (uint64_t history, uint64_t id, uint64_t offset)
               offset * UINT64_C (0x2545f4914f6cdd1d))
            << 16 |
          STAMP_MARK;
-}
-
-/* One byte of it. */
-static inline unsigned char
-stamp_byte (uint64_t word, uint64_t offset)
-{
-  unsigned char bytes[sizeof word];
-
-  memcpy (bytes, &word, sizeof word);
-  return bytes[offset % sizeof word];
 }
 
 static inline bool
