@@ -213,11 +213,17 @@ a_refusal_is_no_error_of_a_read_only_disk (void **state)
   fsync_error = EINVAL;
   assert_int_equal (flush (), 0);
   assert_open ();
+
+  /* But another one may be of what was written before. */
+  begin (false);
+  fsync_error = EIO;
+  assert_int_equal (flush (), EIO);
+  assert_closed (EIO);
   read_only = false;
 }
 
 static void
-an_error_is_untold_until_a_request_fails (void **state)
+an_error_is_unreported_until_a_request_fails (void **state)
 {
   begin (false);
   assert_int_equal (errors_report (&e), 0); /* there is none to tell */
@@ -425,7 +431,7 @@ main (void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test (each_report_to_a_flush_closes_it),
     cmocka_unit_test (a_refusal_is_no_error_of_a_read_only_disk),
-    cmocka_unit_test (an_error_is_untold_until_a_request_fails),
+    cmocka_unit_test (an_error_is_unreported_until_a_request_fails),
     cmocka_unit_test (the_next_sync_serves_all_that_ask),
     cmocka_unit_test (a_sync_waits_for_calls_that_began_before_its_end),
     cmocka_unit_test (a_sync_does_not_wait_for_later_calls),

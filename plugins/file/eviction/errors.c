@@ -165,15 +165,12 @@ sync_fd (struct errors *e, int fd)
 void
 errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
 {
-  const bool waits = e->config.per_handle && e->has_range;
   const unsigned call = errors_call_begins (e);
-  bool is_clean = waits && pagecache_is_clean (pc, fd, 0, 0);
-  const int err = is_clean ? pagecache_error (fd)
-                  : waits  ? pagecache_wait (fd, 0, 0)
-                           : 0;
+  bool is_clean = pagecache_is_clean (pc, fd, 0, 0);
+  const int err = e->has_range ? pagecache_wait (fd, 0, 0) : 0;
 
   errors_record (e, err, 0, 0);
-  if (waits && !is_clean && pc->shows_writeback)
+  if (!is_clean && pc->shows_writeback)
     is_clean = pagecache_is_clean (pc, fd, 0, 0);
   if (err == 0 && !is_clean)
     sync_fd (e, fd);
