@@ -10,6 +10,7 @@
 
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 
 #include "eviction/pagecache.h"
 
@@ -23,6 +24,16 @@ static bool in_memory[PAGES];
 
 /* How pages are counted here. */
 static struct pagecache ways[2];
+
+/* What the file system reports. */
+static long block_size;
+
+int
+fstatfs (int fd, struct statfs *fs)
+{
+  *fs = (struct statfs){ .f_bsize = block_size };
+  return 0;
+}
 
 static int
 begin (void **state)
@@ -180,6 +191,25 @@ leaves_no_mapping (void **state)
 
 #define TEST(test) cmocka_unit_test_setup_teardown (test, begin, end)
 
+static void
+caches_blocks_as_a_whole (void **state)
+{
+  static const long sizes[] = { 0,     512,   4096,   8192,   10000,
+                                16384, 65536, 131072, 1 << 20 };
+  struct pagecache p;
+  unsigned i;
+
+  for (i = 0; i < COUNT (sizes); i++) {
+    const bool is_block = sizes[i] <= 65536 && sizes[i] != 10000;
+
+    block_size = sizes[i];
+    pagecache_probe (&p, file, OVERLAYFS_SUPER_MAGIC);
+    assert_int_equal (p.unit, is_block && sizes[i] > (long) page_size
+                                ? (uint64_t) sizes[i]
+                                : page_size);
+  }
+}
+
 int
 main (void)
 {
@@ -187,6 +217,7 @@ main (void)
     TEST (counts_and_finds_what_is_in_memory),
     TEST (reports_that_it_cannot_count),
     TEST (each_file_system_has_the_calls_that_work_on_it),
+    TEST (caches_blocks_as_a_whole),
     cmocka_unit_test (refusals_are_told_from_errors),
     TEST (leaves_no_mapping),
   };

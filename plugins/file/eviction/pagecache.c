@@ -166,16 +166,16 @@ void
 pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 {
   struct kernel_counts counts;
+  const bool has_range = pagecache_has_range (fd);
   struct statfs fs;
-  bool has_range;
 
   pc->unit = kernel_page_size ();
-  /* Other file systems have other numbers in f_bsize. */
+  /* Other file systems have other numbers in f_bsize, also below overlayfs. */
   if ((magic == XFS_SUPER_MAGIC || magic == EXT4_SUPER_MAGIC ||
        magic == OVERLAYFS_SUPER_MAGIC) &&
-      fstatfs (fd, &fs) == 0 && (uint32_t) fs.f_bsize > pc->unit)
+      fstatfs (fd, &fs) == 0 && (uint32_t) fs.f_bsize > pc->unit &&
+      65536 % fs.f_bsize == 0) /* the largest block, Linux 6.18 */
     pc->unit = fs.f_bsize;
-  has_range = pagecache_has_range (fd);
   pc->by_range = waits_by_range (magic) && has_range;
   if (magic != OVERLAYFS_SUPER_MAGIC && kernel_count (fd, 0, 1, &counts))
     pc->counts = COUNTS_BY_CACHESTAT;
