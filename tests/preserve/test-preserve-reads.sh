@@ -10,7 +10,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_root
-need fio nbdcopy
+need fio nbdcopy qemu-io
 
 size=$((256 * 1048576))
 
@@ -75,6 +75,22 @@ limited nbdcopy "$uri" null: || fail 'compressed: cannot copy'
 left=$(resident "$compressed")
 [ "$left" -le 8192 ] || fail "compressed by btrfs: $left pages of 16384 are left"
 stop_nbdkit
+
+# At more places than the plugin lists, which are apart from each other.
+far=$mounted/far
+truncate -s 10G "$far"
+for ((at = 0; at < 10240; at += 4)); do
+  echo "write -q -P 0 ${at}M 8K"
+done | limited qemu-io -f raw "$far" >"$tmp/answers" || fail 'cannot write'
+drop "$far"
+start_nbdkit file "$far" cache=preserve
+for ((at = 0; at < 10240; at += 4)); do
+  echo "read ${at}M 4K"
+done | limited "$srcdir/lib/client.py" "$uri" >"$tmp/answers"
+! grep -v '^ok' "$tmp/answers" || fail 'compressed, far: cannot read'
+stop_nbdkit
+left=$(resident "$far")
+[ "$left" = 0 ] || fail "compressed by btrfs, read far apart: $left pages stay"
 
 # The kernel does not report pages of a file that the server neither owns nor may
 # write.

@@ -185,10 +185,10 @@ drop_read (struct engine *e, struct task *t, bool all)
   if (c == NULL)
     return NOTHING;
   t->cell = c;
-  t->whole = many || is_through (e, c);
+  t->whole = many || e->config->preserve || is_through (e, c);
   t->page = 0;
   t->pages = t->whole ? CELL_PAGES : c->read_end / e->map.page_size;
-  t->find = t->whole && e->config->preserve;
+  t->find = e->config->preserve;
   t->done = dropped_read;
   /* First: a read that comes during the drop counts again. */
   if (t->whole)
