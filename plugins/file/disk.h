@@ -38,8 +38,8 @@ struct identity {
   uint32_t magic;    /* of the file system, see <linux/magic.h>; 0 = a block
                       * device */
   int32_t handle_type;
-  uint32_t handle_bytes; /* 0 = no handle */
-  unsigned char handle[72];
+  uint32_t handle_bytes;     /* 0 = no handle */
+  unsigned char handle[128]; /* MAX_HANDLE_SZ */
 };
 
 /* All fields are constant once disk_get has returned the disk, except where a
