@@ -128,17 +128,19 @@ device_property (int fd, unsigned long request)
 }
 
 /* btrfs and overlayfs hide their devices: the most of any is taken, and for
- * btrfs at least 4 MiB.  The kernel doubles the readahead of a sequential
- * reader (generic_fadvise).
+ * btrfs at least 4 MiB.  squashfs adds whole blocks to each readahead: 23 MiB
+ * are ahead of a reader with blocks of 1 MiB, 12 with 128K, whatever the device
+ * has (readahead_expand, Linux 6.18).  The kernel doubles the readahead of a
+ * sequential reader (generic_fadvise).
  */
 uint64_t
 disk_read_ahead (const struct disk *d)
 {
   char name[32];
-  long kb;
+  long kb = d->id.magic == SQUASHFS_MAGIC ? 32768 : -1;
 
   snprintf (name, sizeof name, "%u:%u", major (d->id.dev), minor (d->id.dev));
-  kb = read_ahead_of ("class/bdi", name, "", -1);
+  kb = read_ahead_of ("class/bdi", name, "", kb);
   if (kb == -1) /* a partition: its parent has it */
     kb = read_ahead_of ("dev/block", name, "../queue/", -1);
   if (kb == -1)
