@@ -56,13 +56,13 @@ stops ()
 
   below=$(findmnt -no SOURCE -T "$real")
   drop "$real"
-  blockdev --setra 65536 "$below"
+  blockdev --setra 32768 "$below"
   start_nbdkit -r file "$disk" cache=none
   client_start --names "$uri"
   ask a open
   for i in {0..40}; do ask a read "${i}M" 1M; done
   client_stop
-  empty_soon "$real" "$1: after a reader stopped, readahead of 32 MiB"
+  empty_soon "$real" "$1: after a reader stopped, readahead of 16 MiB"
   stop_nbdkit
   blockdev --setra 256 "$below"
 }

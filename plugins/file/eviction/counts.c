@@ -86,13 +86,14 @@ counts_left (const struct engine *e, int64_t resident)
 {
   if (windows_have_pages (e) || e->map.nr_reads > 0)
     return resident > 1 ? resident : 1;
-  /* mincore(2) takes readahead in flight for missing, and may take 0.1 s.  So
-   * a disk is looked at again, and not as long as there are readers.
+  /* mincore(2) takes readahead in flight for missing.  So a disk that was just
+   * read is looked at again, until a device of 50 MB/s has had the time for the
+   * readahead.
    */
   if (resident == 0 && e->config->pages->counts == COUNTS_BY_MINCORE &&
       !e->config->preserve && counts_readers (e) > 0 &&
-      e->seen.now < e->idle.first + FIRST_IDLE_NS)
-    return -1;
+      e->seen.now < e->idle.first + FIRST_IDLE_NS + 20 * e->config->read_ahead)
+    return 1;
   return resident;
 }
 
