@@ -14,8 +14,8 @@ from machine import TOP
 OURS = "ours"
 MIB = 1 / (1 << 20)         # of a number of pages, which has no other unit
 THOUSAND = 1 / 1000
-BETTER = 1.5                # times: what docs/benchmarks.md names,
-CLEARLY_BETTER = 1.2        # ... if the ranges do not overlap
+BETTER = 1.5                # ratio from which docs/benchmarks.md names it,
+CLEARLY_BETTER = 1.2        # ... or this, if no ranges overlap
 
 
 class Figure(NamedTuple):

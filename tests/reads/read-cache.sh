@@ -1,4 +1,4 @@
-# What test-mixed.sh, test-overlay.sh and test-reads.sh have in common:
+# What test-mixed, test-overlay, test-reads and test-squashfs have in common:
 # with cache=none a load leaves no page cached, and few while it runs.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
@@ -71,4 +71,19 @@ empty_for_both ()
   eventually "$patience" is_empty_for_both "$1" ||
     fail "$2: cachestats sees $(resident "$1") pages, cachestat(2)" \
       "$(residency "$1")"
+}
+
+# stops_at MIB FILE WATCHED WHAT: of what a reader has read that stops there, and
+# of what the kernel has read ahead, nothing stays.
+stops_at ()
+{
+  local i
+
+  start_nbdkit -r file "$2" cache=none
+  client_start --names "$uri"
+  ask a open
+  for ((i = 0; i < $1; i++)); do ask a read "${i}M" 1M; done
+  client_stop
+  empty_soon "$3" "$4: after a reader stopped at $1 MiB"
+  stop_nbdkit
 }

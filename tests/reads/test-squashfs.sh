@@ -18,10 +18,4 @@ limited mksquashfs "$tmp/in" "$tmp/image" -b 1M -noappend >"$tmp/out" 2>&1 ||
 mounts+=("$tmp/at")
 mount -t squashfs -o loop,ro "$tmp/image" "$tmp/at" || lacks 'needs squashfs'
 
-start_nbdkit -r file "$tmp/at/disk" cache=none
-client_start --names "$uri"
-ask a open
-for i in {0..99}; do ask a read "${i}M" 1M; done
-client_stop
-empty_soon "$tmp/at/disk" 'after a reader stopped in the middle'
-stop_nbdkit
+stops_at 100 "$tmp/at/disk" "$tmp/at/disk" squashfs

@@ -186,10 +186,10 @@ pids+=("$(<started)")
 eventually 5 gone "$(<started)" || fail 'a server is left'
 
 # A target that another file replaces during the copy may have no copy.
+rm started
 NBDKIT=$tmp/slow-nbdkit "$tool" in.img new.img 2>err &
 copying=$!
 pids+=("$copying")
-rm started
 eventually 20 test -s started || fail 'the second copy does not begin'
 eventually 20 test -s new.img || fail 'the target is not made'
 mv new.img elsewhere.img
