@@ -115,7 +115,7 @@ reports_that_it_cannot_count (void **state)
     assert_int_equal (pagecache_count (&ways[w], NO_FD, 0, page_size), -1);
     assert_false (pagecache_find (&ways[w], NO_FD, 0, 8, resident));
     assert_int_equal (pagecache_dirty (&ways[w], NO_FD, 0, 5), 5);
-    assert_false (pagecache_is_clean (&ways[w], NO_FD, 0, page_size));
+    assert_false (pagecache_is_clean (&ways[w], NO_FD));
   }
 }
 

@@ -166,12 +166,12 @@ void
 errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
 {
   const unsigned call = errors_call_begins (e);
-  bool is_clean = pagecache_is_clean (pc, fd, 0, 0);
+  bool is_clean = pagecache_is_clean (pc, fd);
   const int err = e->has_range ? pagecache_wait (fd, 0, 0) : 0;
 
   errors_record (e, err, 0, 0);
   if (!is_clean && pc->shows_writeback)
-    is_clean = pagecache_is_clean (pc, fd, 0, 0);
+    is_clean = pagecache_is_clean (pc, fd);
   if (err == 0 && !is_clean)
     sync_fd (e, fd);
   errors_call_ends (e, call);

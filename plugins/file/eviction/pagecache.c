@@ -70,12 +70,11 @@ pagecache_error (int fd)
 }
 
 bool
-pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
-                    uint64_t length)
+pagecache_is_clean (const struct pagecache *pc, int fd)
 {
   struct kernel_counts counts;
 
-  return pc->clean_is_stored && kernel_count (fd, offset, length, &counts) &&
+  return pc->clean_is_stored && kernel_count (fd, 0, 0, &counts) &&
          counts.dirty + counts.writeback == 0;
 }
 

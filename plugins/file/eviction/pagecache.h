@@ -109,11 +109,10 @@ int pagecache_wait (int fd, uint64_t offset, uint64_t length);
  */
 int pagecache_error (int fd);
 
-/* Return true if it is certain that no page of a range is dirty or under
+/* Return true if it is certain that no page of the file is dirty or under
  * writeback, and clean_is_stored.
  */
-bool pagecache_is_clean (const struct pagecache *pc, int fd, uint64_t offset,
-                         uint64_t length);
+bool pagecache_is_clean (const struct pagecache *pc, int fd);
 
 /* ---- looking ---- */
 
