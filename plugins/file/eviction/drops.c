@@ -157,7 +157,7 @@ drop_rest (struct engine *e, struct task *t)
 {
   t->nr = 0;
   drops_add (e, t, t->cell, &t->page, t->pages);
-  if (t->whole && t->page >= t->pages)
+  if (t->pages == CELL_PAGES && t->page == CELL_PAGES)
     add_readahead (e, t);
   return drops_begin (e, t, SHORT_DROP);
 }
@@ -185,13 +185,14 @@ drop_read (struct engine *e, struct task *t, bool all)
   if (c == NULL)
     return NOTHING;
   t->cell = c;
-  t->whole = many || e->config->preserve || is_through (e, c);
   t->page = 0;
-  t->pages = t->whole ? CELL_PAGES : c->read_end / e->map.page_size;
+  t->pages = many || e->config->preserve || is_through (e, c)
+               ? CELL_PAGES
+               : c->read_end / e->map.page_size;
   t->find = e->config->preserve;
   t->done = dropped_read;
   /* First: a read that comes during the drop counts again. */
-  if (t->whole)
+  if (t->pages == CELL_PAGES)
     cell_unlist (&e->map, c);
   else { /* not before the others again */
     c->refs++;

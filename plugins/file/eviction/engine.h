@@ -81,7 +81,6 @@ struct task {
   unsigned from;        /* index of the first cell that is dropped */
   struct cell *cell;    /* that is dropped, or looked at */
   unsigned page, pages; /* its pages in between are still to be dropped */
-  bool whole;           /* drop all of it */
 };
 
 struct result {
