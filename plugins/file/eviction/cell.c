@@ -219,3 +219,13 @@ cell_unlist (struct page_map *m, struct cell *c)
   m->nr_reads--;
   m->read_bytes -= c->read_bytes;
 }
+
+void
+cell_relist (struct page_map *m, struct cell *c)
+{
+  c->refs++;
+  m->read_bytes -= c->read_bytes;
+  c->read_bytes = 0;
+  TAILQ_REMOVE (&m->reads, c, reads);
+  TAILQ_INSERT_HEAD (&m->reads, c, reads);
+}

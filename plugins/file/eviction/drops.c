@@ -194,13 +194,8 @@ drop_read (struct engine *e, struct task *t, bool all)
   /* First: a read that comes during the drop counts again. */
   if (t->pages == CELL_PAGES)
     cell_unlist (&e->map, c);
-  else { /* not before the others again */
-    c->refs++;
-    e->map.read_bytes -= c->read_bytes;
-    c->read_bytes = 0;
-    TAILQ_REMOVE (&e->map.reads, c, reads);
-    TAILQ_INSERT_HEAD (&e->map.reads, c, reads);
-  }
+  else
+    cell_relist (&e->map, c); /* not before the others again */
   return drop_rest (e, t);
 }
 

@@ -217,11 +217,13 @@ unsigned cell_clean (struct cell *c, unsigned page, unsigned end);
 
 /* Put a cell first in the list of reads.  length bytes from offset, in the
  * cell, were read at "now", in seconds.  Does nothing if the list is full.
- * cell_unlist removes it from the list, and the caller has a reference.
+ * cell_unlist removes it from the list; cell_relist puts it first again, with
+ * nothing read since.  The caller of these two has a reference then.
  */
 void cell_list (struct page_map *m, struct cell *c, uint64_t offset,
                 uint64_t length, uint64_t now);
 void cell_unlist (struct page_map *m, struct cell *c);
+void cell_relist (struct page_map *m, struct cell *c);
 
 /* ---- writes ---- */
 
