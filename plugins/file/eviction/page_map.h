@@ -154,13 +154,6 @@ page_map_has_cells (const struct page_map *m)
   return m->nr_cells < m->pool_cells;
 }
 
-/* Whether a window has pages. */
-static inline bool
-page_map_has_windows (const struct page_map *m)
-{
-  return m->head < m->fill || m->window[window_nr (m, m->fill)].nr_cells > 0;
-}
-
 /* ---- cells (cell.c) ---- */
 
 /* Make the pool, or return false with errno; free it.  Memory that was never

@@ -22,7 +22,9 @@
 bool
 windows_have_pages (const struct engine *e)
 {
-  return page_map_has_windows (&e->map) ||
+  const struct page_map *m = &e->map;
+
+  return m->head < m->fill || m->window[window_nr (m, m->fill)].nr_cells > 0 ||
          e->windows.dropped < e->windows.started;
 }
 
