@@ -183,7 +183,7 @@ read_bounced (const struct direct *d, char *buf, size_t count, uint64_t offset)
 ssize_t
 direct_read (const struct direct *d, void *buf, size_t count, uint64_t offset)
 {
-  /* Whole pages, too, where the alignment is a page. */
+  /* The length, too: memory_align may be a page. */
   bool aligned = ((((uintptr_t) buf | count) & (d->memory_align - 1)) |
                   ((offset | count) & (d->offset_align - 1))) == 0;
 

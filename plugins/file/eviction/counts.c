@@ -140,8 +140,8 @@ counted (struct engine *e, struct task *t, const struct result *r)
   return CHANGED;
 }
 
-/* Where pages cannot be counted, also where the kernel has begun to refuse it,
- * as after a chown(2), a sweep for each share of requests limits them.
+/* Where pages cannot be counted, a sweep for each share of requests limits
+ * them; if the kernel has begun to refuse it (chown(2)), one for each count.
  */
 enum answer
 counts_busy (struct engine *e, struct task *t)

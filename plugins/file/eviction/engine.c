@@ -51,7 +51,7 @@ engine_init (struct engine *e, const struct evictor_config *config)
     throttle_set_limit (&e->throttle, UINT64_MAX);
   counts_forget (e);
   e->drops.sweep.at = UINT64_MAX;
-  e->idle.requests = 1; /* it is not closed, and empty */
+  e->idle.requests = 1; /* neither closed nor emptied at this number */
   e->idle.empty_at = UINT64_MAX;
   return true;
 }

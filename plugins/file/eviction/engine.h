@@ -124,10 +124,12 @@ struct piece {
 
 struct windows {
   struct flight flight;
-  uint64_t dropped, waited, started; /* pieces, since the beginning */
-  uint64_t synced;                   /* that the last sync has covered */
-  unsigned run, page;                /* where the drop of a piece continues */
-  struct piece pieces[MAX_PIECES];   /* a ring */
+  /* Pieces since the beginning, dropped <= waited <= started; "synced" of them
+   * the last sync has covered, which is 0 where ranges can be waited for.
+   */
+  uint64_t dropped, waited, started, synced;
+  unsigned run, page;              /* where the drop of a piece continues */
+  struct piece pieces[MAX_PIECES]; /* a ring */
 };
 
 /* drops.c */

@@ -135,10 +135,10 @@ bool evictor_may_have (struct evictor *ev, uint64_t offset, uint64_t length);
 uint32_t evictor_most_write (const struct evictor *ev);
 
 /* Call before a request writes [offset, offset+length) into the page cache.
- * Adds the range to a window and pins the window: it is neither waited for nor
- * dropped until evictor_write_ends.  Blocks while pages of the range are being
- * dropped, and while the writer waits for a write slot and credit.  The range
- * is in one cell; length > 0.
+ * Adds the range to a window and pins the window: it is not started until
+ * evictor_write_ends.  Blocks while pages of the range are being dropped, and
+ * while the writer waits for a write slot and credit.  The range is in one
+ * cell; length > 0.
  *
  * Returns 0, or the errno value of a writeback error: then the write must fail,
  * and evictor_write_ends must not follow.

@@ -15,11 +15,11 @@
  *
  *   filling: writes add cells ──▶ sealed: started, waited for ──▶ dropped, free
  *
- * A write to a cell of a sealed window moves the cell to the filling window,
- * with all its dirty pages: the older window then neither waits for the cell
- * nor drops it.  So no page is dropped that was written after its writeback
- * had started, and the oldest window has the cells that were written least
- * recently.
+ * A write to a cell of a sealed window moves the cell to the filling window:
+ * the older window does not start its other pages.  A page that is written
+ * again is not "started" any more, so it is neither clean nor dropped when its
+ * earlier writeback ends.  The oldest window has the cells that were written
+ * least recently.
  *
  * The credit in use is that of the dirty pages, which are counted nowhere else.
  *

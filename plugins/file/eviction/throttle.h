@@ -8,8 +8,8 @@
  * A writer also needs a write slot.  A file system lets one thread at a time
  * change a file, so more than a few large writers only compete for the CPUs.
  *
- * Writers queue in the order of their arrival.  A writer that has to give its
- * slot back, because it must wait for something else, then goes first.
+ * Writers queue in the order of their arrival.  A writer keeps slot and credit
+ * while it then waits for a drop, a cell or a window.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
