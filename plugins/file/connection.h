@@ -14,7 +14,6 @@
 #include <sys/queue.h>
 
 #include "disk.h"
-#include "eviction/errors.h"
 #include "exports.h"
 
 struct nbdkit_extents;

@@ -19,7 +19,6 @@
 
 #include "direct.h"
 #include "eviction/kernel.h"
-#include "util.h"
 
 /* The alignment to use if the kernel does not report one. */
 #define USUAL_ALIGN 4096U

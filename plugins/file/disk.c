@@ -18,7 +18,6 @@
 
 #include "disk.h"
 #include "options.h"
-#include "eviction/kernel.h"
 #include "util.h"
 
 /* All open disks: a tsearch(3) tree in the order of identity_order.  The lock

@@ -11,7 +11,6 @@
 
 #include <config.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
