@@ -9,29 +9,13 @@ import time
 from contestants import find
 from loads import fill, run, sparse
 from machine import TOP, facts
-from pagecache import PAGE, File, Watcher
+from pagecache import PAGE, Watch
 
 WHOS = "stock-default", "stock-none", "ours"
 FILES = "disk.img", "out.img"
 SIZE = 1 << 30
 INTERVAL = 0.05     # seconds between two samples
 AFTER = 1           # second that is sampled after a copy
-
-
-class Samples(Watcher):
-    """Seconds, and the pages of all kinds, of each file."""
-
-    def __init__(self):
-        super().__init__(INTERVAL)
-        self.begin = time.monotonic()
-        self.samples = {name: [] for name in FILES}
-
-    def look(self):
-        """Count each once."""
-        for name, samples in self.samples.items():
-            when = round(time.monotonic() - self.begin, 3)
-            with File(name) as file:
-                samples.append([when, *(n // PAGE for n in file.counts()[1:])])
 
 
 def copy(who):
@@ -42,7 +26,7 @@ def copy(who):
     source, target = (["[", "nbdkit", "--exit-with-parent", *read_only,
                        who.plugin, name, *who.parameters, "]"]
                       for name, read_only in zip(FILES, (["-r"], [])))
-    with Samples() as watch:
+    with Watch(FILES, INTERVAL) as watch:
         run("nbdcopy", "--flush", "--", *source, *target)
         seconds = time.monotonic() - watch.begin
         time.sleep(AFTER)

@@ -9,10 +9,8 @@
 #define NBDKIT_API_VERSION 2
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -23,62 +21,34 @@
 #define RWF_DONTCACHE 0x80
 #endif
 
-static char *file;
-
-static int
-config (const char *key, const char *value)
-{
-  if (strcmp (key, "file") != 0) {
-    nbdkit_error ("unknown parameter: %s", key);
-    return -1;
-  }
-  file = nbdkit_absolute_path (value);
-  return file ? 0 : -1;
-}
+static int fd = -1;
 
 /* Fail before the server listens if the kernel or the file system refuses the
  * flag. */
 static int
-get_ready (void)
+config (const char *key, const char *value)
 {
   char byte;
   struct iovec v = { &byte, 1 };
-  int fd = open (file, O_RDONLY | O_CLOEXEC);
-  ssize_t r = fd == -1 ? -1 : preadv2 (fd, &v, 1, 0, RWF_DONTCACHE);
 
-  if (r == -1)
-    nbdkit_error ("%s: no RWF_DONTCACHE: %m", file);
-  if (fd != -1)
-    close (fd);
-  return r == -1 ? -1 : 0;
+  if (strcmp (key, "file") == 0)
+    fd = open (value, O_RDWR | O_CLOEXEC);
+  if (fd != -1 && preadv2 (fd, &v, 1, 0, RWF_DONTCACHE) != -1)
+    return 0;
+  nbdkit_error ("%s=%s: no file, or no RWF_DONTCACHE: %m", key, value);
+  return -1;
 }
 
 static void *
 open_file (int readonly)
 {
-  int fd = open (file, (readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC);
-
-  if (fd == -1)
-    nbdkit_error ("%s: %m", file);
-  return fd == -1 ? NULL : (void *) (intptr_t) (fd + 1);
-}
-
-static int
-descriptor (void *handle)
-{
-  return (int) (intptr_t) handle - 1;
-}
-
-static void
-close_file (void *handle)
-{
-  close (descriptor (handle));
+  return NBDKIT_HANDLE_NOT_NEEDED;
 }
 
 static int64_t
 get_size (void *handle)
 {
-  return lseek (descriptor (handle), 0, SEEK_END);
+  return lseek (fd, 0, SEEK_END);
 }
 
 static int
@@ -93,57 +63,46 @@ can_fua (void *handle)
   return NBDKIT_FUA_NATIVE;
 }
 
-/* Move all bytes, however few each call moves. */
+/* The kernel moves all bytes of a request at once, or there is an error. */
 static int
-transfer (void *handle, void *buffer, uint32_t count, uint64_t offset,
-          ssize_t (*call) (int, const struct iovec *, int, off_t, int),
-          int flags)
+check (ssize_t moved, uint32_t count)
 {
-  while (count > 0) {
-    struct iovec v = { buffer, count };
-    ssize_t r = call (descriptor (handle), &v, 1, (off_t) offset, flags);
-
-    if (r <= 0) {
-      if (r == 0)
-        errno = EIO;
-      nbdkit_error ("%s: %m", file);
-      return -1;
-    }
-    buffer = (char *) buffer + r;
-    count -= (uint32_t) r;
-    offset += (uint64_t) r;
-  }
-  return 0;
+  if (moved == count)
+    return 0;
+  nbdkit_error ("%zd bytes of %u: %m", moved, count);
+  return -1;
 }
 
 static int
 read_file (void *handle, void *buffer, uint32_t count, uint64_t offset,
            uint32_t flags)
 {
-  return transfer (handle, buffer, count, offset, preadv2, RWF_DONTCACHE);
+  struct iovec v = { buffer, count };
+
+  return check (preadv2 (fd, &v, 1, offset, RWF_DONTCACHE), count);
 }
 
 static int
 write_file (void *handle, const void *buffer, uint32_t count, uint64_t offset,
             uint32_t flags)
 {
-  return transfer (handle, (void *) buffer, count, offset, pwritev2,
-                   RWF_DONTCACHE | (flags & NBDKIT_FLAG_FUA ? RWF_DSYNC : 0));
+  struct iovec v = { (void *) buffer, count };
+  int fua = flags & NBDKIT_FLAG_FUA ? RWF_DSYNC : 0;
+
+  return check (pwritev2 (fd, &v, 1, offset, RWF_DONTCACHE | fua), count);
 }
 
 static int
 flush_file (void *handle, uint32_t flags)
 {
-  return fdatasync (descriptor (handle));
+  return fdatasync (fd);
 }
 
 static struct nbdkit_plugin plugin = {
   .name = "dontcache",
   .config = config,
   .magic_config_key = "file",
-  .get_ready = get_ready,
   .open = open_file,
-  .close = close_file,
   .get_size = get_size,
   .can_multi_conn = can_multi_conn,
   .can_fua = can_fua,
