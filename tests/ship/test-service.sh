@@ -2,9 +2,10 @@
 # Under systemd, a file system whose images the service serves cannot be unmounted
 # while a client is connected, and can be when none is; what is mounted in its
 # place is served from then on, also below the mount point.  A directory that is
-# missing for a while, and a server that dies often, do not end the socket.
-# With the units of examples/node-exporter, the statistics of all servers become
-# metrics while these run.
+# missing for a while, and a server that dies often, do not end the socket.  The
+# units allow the system calls that keep the page cache empty.  With the units of
+# examples/node-exporter, the statistics of all servers become metrics while these
+# run.
 #
 # systemd runs in a container on this machine's own root, with an overlay over
 # it.
@@ -66,7 +67,7 @@ has_booted ()
 
 boot ()
 {
-  mkdir "$tmp/over" "$root"
+  mkdir "$tmp/over" "$root" "$tmp/disks"
   mounts+=("$tmp/over" "$root")
   mount -t tmpfs over "$tmp/over" || skip 'no mounts'
   mkdir "$tmp/over/upper" "$tmp/over/work"
@@ -79,6 +80,7 @@ boot ()
   # Nothing else of this machine is started: no timers, sockets or services.
   systemd-nspawn --quiet --register=no --keep-unit --kill-signal=KILL \
     --directory="$root" --machine="windowed-file-$$" --private-network \
+    --bind="$tmp/disks:/srv/real" \
     --boot systemd.unit=sysinit.target \
     >"$tmp/boot.log" 2>&1 </dev/null &
   container=$!
@@ -203,12 +205,23 @@ install -m 644 -t "$root/etc/systemd/system" \
 mkdir -p "$metrics"
 rm -f "$metrics"/*
 inside systemctl daemon-reload
-for folder in /srv/one /srv/an-other; do
+for folder in /srv/one /srv/an-other /srv/real; do
   use "$folder"
   new_image disk
   inside systemctl start "$socket"
   must_show disk "$folder, with statistics"
 done
+
+# On a file system with a page cache, which no other of these is.
+random_file "$tmp/disks/src" 1M
+cp "$tmp/disks/src" "$tmp/src"
+inside nbdcopy --flush /srv/real/src "nbd+unix:///disk$at" || fail 'copying in'
+empty_soon "$tmp/disks/disk" 'after copying in'
+inside nbdcopy "nbd+unix:///disk$at" /srv/real/src || fail 'copying out'
+empty_soon "$tmp/disks/disk" 'after copying out'
+same "$tmp/src" "$tmp/disks/disk"
+same "$tmp/src" "$tmp/disks/src"
+inside systemctl kill --signal=USR1 "$service"
 
 write_metrics ()
 {
@@ -227,11 +240,16 @@ for server in srv-one srv-anx2dother; do
   grep -q "^nbdkit_file_plugin_info{server=\"$server\"," \
     "$metrics/nbdkit.prom" || fail "no $server: $(<"$metrics/nbdkit.prom")"
 done
+# systemd 252 does not know the name cachestat, so there it is mincore.
+for calls in 'wait",call="sync_file_range' 'count",call="(cachestat|mincore)'; do
+  grep -qE "srv-real.*purpose=\"$calls\"" "$metrics/nbdkit.prom" ||
+    fail "no $calls: $(<"$metrics/nbdkit.prom")"
+done
 rm "$metrics/nbdkit.prom"
 inside systemctl start nbdkit-metrics.timer
 eventually 20 test -s "$metrics/nbdkit.prom" || fail 'the timer writes nothing'
 inside systemctl stop nbdkit-metrics.timer
-for folder in /srv/one /srv/an-other; do
+for folder in /srv/one /srv/an-other /srv/real; do
   use "$folder"
   stop_units
 done
