@@ -133,18 +133,6 @@ send ()
   gone "$2" || kill -s "$1" "$2" 2>/dev/null || gone "$2"
 }
 
-# waits_where PID: print what each thread of a program waits for, which shows a
-# slow disk or a deadlock.
-waits_where ()
-{
-  local task
-
-  for task in "/proc/$1/task"/*; do
-    printf '%s: %s\n' "$(<"$task/comm")" "$(grep '^State' "$task/status")"
-    cat "$task/syscall" "$task/stack" || true
-  done >&2
-}
-
 # eventually SECONDS COMMAND...: try the command every 20 ms until it succeeds.
 # SECONDS is the limit on an idle machine.  The function waits ten times as
 # long, because a test proves that something happens, not how soon.
@@ -231,12 +219,12 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Remove what a killed script left in this folder: a mount without its server
-# makes mkfs and other programs fail.  The name of a temporary folder has the
-# script's process id.
+# Remove what a killed script left in this folder.  Its mounts end with its
+# processes, see own-mounts.sh.  The name of a temporary folder has the script's
+# process id.
 sweep ()
 {
-  local left owner at
+  local left owner
 
   for left in "$1"/windowed-file-*-??????; do
     owner=${left%-*}
@@ -251,11 +239,7 @@ sweep ()
         kill -KILL "$owner" 2>/dev/null || :
       done
     untune "$left"
-    # Before the mounts go, as the name of a file is unknown afterwards.
     detach "$left"
-    tac /proc/self/mounts | while read -r _ at _; do
-      [[ $at != "$left"/* ]] || umount -l "$at" || :
-    done
     rm -rf --one-file-system "$left" || :
   done
 }
@@ -366,7 +350,8 @@ has_ended ()
   local status=0
 
   if ! eventually 20 gone "$job"; then
-    waits_where "$server"
+    # What each thread waits for shows a slow disk or a deadlock.
+    grep -s . "/proc/$server/task"/*/{comm,syscall,stack} >&2 || :
     fail "the server does not end on SIGTERM"
   fi
   wait "$job" || status=$?
