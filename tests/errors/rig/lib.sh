@@ -103,19 +103,6 @@ fails ()
   ask_error EIO "$@"
 }
 
-# no_flushes: servers that are started next do not flush, see lib/calls.c.
-no_flushes ()
-{
-  local plugin library=$builddir/lib/.libs/calls.so
-
-  plugin=$("$NBDKIT" file --dump-plugin | sed -n 's/^path=//p')
-  [[ $(ldd "$plugin") != *lib[at]san* ]] ||
-    skip 'the library of a sanitizer must be the first one'
-  [ -e "$library" ] || lacks "needs $library: make check TESTS="
-  # shellcheck disable=SC2034
-  under=(env "LD_PRELOAD=$library")
-}
-
 # The disk accepts writes again before the file system on it is unmounted.
 faults_cleanup ()
 {
