@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # With cache=none, small single reads bypass the page cache, and reads of a
 # stream use its readahead.  That holds also if 16 threads serve the stream and
-# overtake each other, with two streams on a connection, and for what the client
-# has asked to cache.  Many readers do not take much memory of the server.
+# overtake each other, and for what the client has asked to cache.  Many readers do
+# not take much memory of the server.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -51,23 +51,6 @@ reads limited fio --name=load --ioengine=nbd --uri="$uri" --size=16g --io_size=1
 [ "$all" -ge 4096 ] || fail "$all random reads are seen"
 ((direct * 10 >= all * 9)) ||
   fail "random: only $direct of $all reads were direct"
-
-# Streams whose offsets differ by any multiple of a region, on one connection.
-two_streams ()
-{
-  local i
-
-  for ((i = 0; i < 512; i++)); do
-    ask a read $((i * 8))K 8K, a read $(($1 * 1024 + i * 8))K 8K
-  done
-}
-
-for distance in 32 64 128; do
-  reads two_streams "$distance"
-  [ "$all" -ge 1024 ] || fail "$all reads of two streams are seen"
-  ((direct * 50 <= all)) ||
-    fail "two streams, $distance MiB apart: $direct of $all reads were direct"
-done
 
 # What a client has asked to cache is read from the page cache.
 cached ()
