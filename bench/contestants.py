@@ -103,14 +103,16 @@ class Server:
 
 # ---- where they are found
 
-def ours(path):
+def of_plugin(name, path):
     """A build of this plugin, with this machine's nbdkit."""
-    if OURS not in output("nbdkit", path, "--dump-plugin"):
-        raise Failure(f"ours: no build of this plugin: {path}")
+    about = output("nbdkit", path, "--dump-plugin") if path else ""
+    if OURS not in about:
+        raise Failure(f"{name}: no build of this plugin: {path}")
+    number = re.search(r"^version=(.*)$", about, re.M)[1]
     nbdkit = version(["nbdkit", "--version"])
-    return Contestant("ours", f"this plugin, none (nbdkit {nbdkit})",
-                      os.path.abspath(path), ("cache=none",),
-                      serves_folders=True)
+    title = f"{name}, none, {number}" if name != "ours" else "this plugin, none"
+    return Contestant(name, f"{title} (nbdkit {nbdkit})", os.path.abspath(path),
+                      ("cache=none",), serves_folders=True)
 
 
 def stock_plugin(run=()):
@@ -170,7 +172,7 @@ def qemu_nbd(name):
 
 
 FINDERS = {
-    "ours": lambda a, _: ours(os.path.join(a.build_dir, PLUGIN)),
+    "ours": lambda a, _: of_plugin("ours", os.path.join(a.build_dir, PLUGIN)),
     "stock-none": lambda a, _: stock("stock-none", "none"),
     "stock-default": lambda a, _: stock("stock-default", "default"),
     "newest-stock": lambda a, _: newest(a.newest),
@@ -183,7 +185,10 @@ def find(word, args, folder):
     """The contestant that a word of --contestants names, which parameters may
     follow, as in "ours cache-windows=1"."""
     name, *parameters = word.split()
-    found = FINDERS[name](args, folder)
+    if name in args.plugins:
+        found = of_plugin(name, args.plugins[name])
+    else:
+        found = FINDERS[name](args, folder)
     if not parameters:
         return found
     if not found.plugin:
