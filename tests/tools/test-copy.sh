@@ -185,20 +185,31 @@ kill "$copying"
 pids+=("$(<started)")
 eventually 5 gone "$(<started)" || fail 'a server is left'
 
-# A target that another file replaces during the copy may have no copy.
-rm started
-NBDKIT=$tmp/slow-nbdkit "$tool" in.img new.img 2>err &
-copying=$!
-pids+=("$copying")
-eventually 20 test -s started || fail 'the second copy does not begin'
-eventually 20 test -s new.img || fail 'the target is not made'
-mv new.img elsewhere.img
-truncate -r elsewhere.img new.img
-status=0
-wait "$copying" || status=$?
-[ "$status" = 1 ] || fail "status $status of a copy into a lost file"
+# A target that another file replaces during the copy may have no copy, and the
+# other file stays, also if the copy is ended.
+# replaced_while_copying STATUS [SIGNAL]
+replaced_while_copying ()
+{
+  local status=0
+
+  rm started
+  NBDKIT=$tmp/slow-nbdkit "$tool" in.img new.img 2>err &
+  copying=$!
+  pids+=("$copying")
+  eventually 20 test -s started || fail 'the next copy does not begin'
+  eventually 20 test -e new.img || fail 'the target is not made'
+  mv new.img elsewhere.img
+  truncate -r elsewhere.img new.img
+  [ $# = 1 ] || kill -s "$2" "$copying"
+  wait "$copying" || status=$?
+  [ "$status" = "$1" ] || fail "status $status of a copy into a lost file"
+  [ -e new.img ] || fail 'the file in place of the target was removed'
+  rm new.img elsewhere.img
+}
+
+replaced_while_copying 1
 grep -q 'new.img was removed or replaced' err || fail "replaced: $(<err)"
-rm new.img elsewhere.img
+replaced_while_copying 143 TERM
 
 # The status is that of the copy, whatever becomes of the report.
 if [ -e /dev/full ]; then
