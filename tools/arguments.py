@@ -39,10 +39,11 @@ def harmless(text):
 
 
 def print_any_name():
-    """Not every locale has all characters of a name.  Without a standard output
-    print() does nothing."""
-    if sys.stdout:
-        sys.stdout.reconfigure(errors="replace")
+    """Not every locale has all characters of a name.  A standard output that is
+    closed becomes /dev/null."""
+    # pylint: disable-next=consider-using-with,unspecified-encoding
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stdout.reconfigure(errors="replace")
 
 
 def die(message, status=1):

@@ -104,6 +104,7 @@ if [ -e /dev/full ]; then
     fail 'full, and no error'
   grep -q 'standard output: No space left' "$tmp/err" || fail "$(<"$tmp/err")"
 fi
+"$watch" --once "$tmp/file" >&- || fail 'without a standard output'
 
 # A file that is deleted while it is watched is marked.
 cp "$tmp/file" "$tmp/gone"
