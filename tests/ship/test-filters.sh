@@ -228,10 +228,10 @@ filter_fua ()
   done
 }
 
-# The filter has a parameter cache= of its own, so the plugin uses its default.
+# The filter has a parameter cache= of its own.
 filter_cache ()
 {
-  cache=()
+  cache=(reduce-memory-pressure=true)
   plain --filter=cache -- disk cache=writeback
 }
 
