@@ -190,8 +190,6 @@ main (int argc, char *argv[])
                            .fs = c.fs,
                            .folios = c.folios,
                            .punch_writes = c.punch_writes,
-                           .direct_by_sector = c.direct_by_sector,
-                           .forgets_failed = c.forgets_failed,
                            .rate = 1000000000,
                            .read_ahead = 1 << 20,
                            .preserve = 1, /* POSIX_FADV_RANDOM */

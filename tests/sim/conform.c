@@ -109,13 +109,6 @@ call (int fd, const struct conform *c)
     break;
   case 4:
   case 5:
-    /* If it starts writeback itself, it is chance if it finds the end of the
-     * ordered extent (lock_extent_direct).
-     */
-    if (kind == 5 && c->late) {
-      kernel_sync_range (fd, offset, length, SYNC_FILE_RANGE_WRITE);
-      settle (fd, states);
-    }
     err = kind == 4 ? conform_read (fd, offset, length, versions)
                     : conform_read_direct (fd, offset, length, versions);
     printf ("%s %u+%u = %d", kind == 4 ? "read" : "direct read", page,

@@ -21,14 +21,11 @@
   X (refuse) /* writes that the disk refuses */                                \
   X (punch)  /* holes */                                                       \
   X (ranges) /* sync_file_range acts on the pages of this file */              \
-  X (late)   /* btrfs ends an ordered extent after its pages' writeback */     \
   X (wait)   /* ms before the states are looked at, of a real kernel */        \
   /* Of the model only, see world.h. */                                        \
   X (fs)                                                                       \
   X (folios)                                                                   \
-  X (punch_writes)                                                             \
-  X (direct_by_sector)                                                         \
-  X (forgets_failed)
+  X (punch_writes)
 
 struct conform {
 #define CONFORM_FIELD(name) uint64_t name;

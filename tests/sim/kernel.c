@@ -343,8 +343,6 @@ make_dirty (struct file *f, uint32_t p, unsigned halves)
     bit_set (&f->old, p, false);
 }
 
-static void wait_ordered (struct file *f, uint32_t p, uint32_t end);
-
 /* filemap_read, page_cache_ra_order.  With POSIX_FADV_RANDOM
  * (force_page_cache_ra) all folios are single pages.
  */
@@ -360,7 +358,6 @@ read_in (struct file *f, uint32_t p, uint32_t end)
       p++;
       continue;
     }
-    wait_ordered (f, p, p + nr);
     device_read (f, p, nr);
     for (i = p; i < p + nr; i++)
       if (!bit (&f->resident, i))
@@ -421,19 +418,6 @@ wait_for_readahead (const struct file *f, uint32_t p, uint32_t end)
 
 static char writeback_event;
 
-/* The pages around "p" that share its ordered extent: [*first, *end). */
-static void
-ordered_extent (const struct file *f, uint32_t p, uint32_t *first,
-                uint32_t *end)
-{
-  const uint16_t id = f->page[p].ordered;
-
-  for (*first = p; *first > 0 && f->page[*first - 1].ordered == id;)
-    --*first;
-  for (*end = p + 1; *end < P.pages && f->page[*end].ordered == id;)
-    ++*end;
-}
-
 /* The disk has the data of a page, or has lost it.  With blocks of half a page,
  * only what was written since the last writeback.
  */
@@ -458,48 +442,9 @@ writeback_stored (struct file *f, uint32_t p, bool failed)
              memcmp (page->memory, page->disk, sizeof page->disk) != 0);
 }
 
-/* writepage_delalloc, find_lock_delalloc_range: when btrfs begins to write a
- * page, it allocates an ordered extent for this page and all dirty pages that
- * follow without a gap, also for those that it is not asked to write.
- */
-static void
-begin_ordered (struct file *f, uint32_t p)
-{
-  static uint16_t id;
-
-  if (P.fs != BTRFS || f->page[p].ordered)
-    return;
-  if (++id == 0)
-    ++id;
-  for (; p < P.pages && bit (&f->dirty, p) && f->page[p].ordered == 0; p++)
-    f->page[p].ordered = id;
-}
-
-/* btrfs_finish_one_ordered, when all pages of the extent have been written: if
- * one has failed, the file keeps its old blocks for all.
- */
-static void
-end_ordered (struct file *f, uint32_t p, bool failed)
-{
-  uint32_t a, b, q;
-
-  ordered_extent (f, p, &a, &b);
-  for (q = a; q < b && failed; q++)
-    f->page[q].ordered_fails = true;
-  if (bits_next (&f->dirty, a, b) < b || bits_next (&f->writeback, a, b) < b)
-    return;
-  for (; a < b; a++) {
-    f->page[a].ordered = 0;
-    writeback_stored (f, a, f->page[a].ordered_fails);
-    f->page[a].ordered_fails = false;
-  }
-}
-
 /* folio_end_writeback, after mapping_set_error: the error is known before the
  * page is no longer under writeback.  A page that fails is clean, and has its
- * data (iomap_finish_ioend, ext4_finish_bio).  On btrfs before Linux 6.6 it is
- * not uptodate (end_extent_writepage): mincore(2) does not show it, and a read
- * has what the disk has.
+ * data (iomap_finish_ioend, ext4_finish_bio).
  */
 void
 writeback_ends (struct file *f, uint32_t first, uint32_t nr, bool failed)
@@ -511,16 +456,9 @@ writeback_ends (struct file *f, uint32_t first, uint32_t nr, bool failed)
   if (failed)
     mapping_set_error (f, error[P.ambiguous]);
   for (p = first; p < first + nr; p++) {
-    struct page *page = &f->page[p];
-
     bit_set (&f->writeback, p, false);
     f->nr_writeback--;
-    if (page->ordered)
-      end_ordered (f, p, failed);
-    else
-      writeback_stored (f, p, failed);
-    if (failed && P.forgets_failed && !bit (&f->dirty, p))
-      make_absent (f, p, p + 1);
+    writeback_stored (f, p, failed);
   }
   wake_event (&writeback_event);
 }
@@ -542,7 +480,6 @@ begin_writeback (struct file *f, uint32_t p)
 {
   struct page *page = &f->page[p];
 
-  begin_ordered (f, p);
   bit_set (&f->dirty, p, false);
   bit_set (&f->writeback, p, true);
   page->writes = P.small_blocks ? page->dirty : BOTH;
@@ -647,24 +584,6 @@ start_writeback (struct file *f, uint32_t p, uint32_t end, bool all,
   }
   submit (f, &run);
   return 0;
-}
-
-/* btrfs_start_ordered_extent: btrfs writes and waits for all pages of the
- * ordered extents in a range before it reads pages from the disk
- * (lock_extents_for_read), makes them dirty (lock_and_cleanup_extent_if_need,
- * btrfs_page_mkwrite) or punches a hole (btrfs_wait_ordered_range).
- */
-static void
-wait_ordered (struct file *f, uint32_t p, uint32_t end)
-{
-  uint32_t a, b;
-
-  for (; p < end; p++)
-    while (f->page[p].ordered) {
-      ordered_extent (f, p, &a, &b);
-      start_writeback (f, a, b, true, true);
-      wait_for_writeback (f, a, b);
-    }
 }
 
 /* filemap_write_and_wait_range: uses up the flag of the mapping. */
@@ -1027,7 +946,6 @@ file_pwrite (int fd, uint64_t offset, uint64_t length, unsigned connection,
     const uint64_t page_end = (p + 1) * PAGE < end ? (p + 1) * PAGE : end;
     const bool whole = at % PAGE == 0 && page_end % PAGE == 0;
 
-    wait_ordered (f, p, p + 1);
     if (!bit (&f->resident, p) && !whole)
       device_read (f, p, 1);
     wait_for_readahead (f, p, p + 1);
@@ -1086,11 +1004,8 @@ file_pread (int fd, uint64_t offset, uint64_t length, uint32_t versions[])
   read_pages (file_of (fd), offset, length, versions, random_below (most + 1));
 }
 
-/* iomap_dio_rw: kiocb_write_and_wait, and then from the disk.  btrfs goes on
- * through the page cache where an ordered extent has pages to write
- * (lock_extent_direct), and before Linux 6.0, where btrfs_dio_iomap_begin locks
- * one sector at a time, from the first such page on; and it reads compressed
- * data through the page cache.  Returns 0 or an errno value.
+/* iomap_dio_rw: kiocb_write_and_wait, and then from the disk.  Some data is
+ * read through the page cache all the same.  Returns 0 or an errno value.
  */
 int
 file_pread_direct (int fd, uint64_t offset, uint64_t length,
@@ -1099,25 +1014,17 @@ file_pread_direct (int fd, uint64_t offset, uint64_t length,
   struct file *f = file_of (fd);
   const uint32_t p = offset / PAGE, end = (offset + length + PAGE - 1) / PAGE;
   const int err = write_and_wait (f, p, end, false);
-  uint64_t at = offset;
-  uint32_t q = p;
+  uint64_t at;
 
   if (err)
     return err;
-  while (q < end && f->page[q].ordered == 0)
-    q++;
   if (P.compressed && one_in (2)) {
     read_pages (f, offset, length, versions, 0);
     return 0;
   }
-  if (q < end && !P.direct_by_sector)
-    q = p;
-  if (p < q)
-    device_read (f, p, q - p);
-  for (; at < offset + length && at < q * PAGE; at += HALF)
+  device_read (f, p, end - p);
+  for (at = offset; at < offset + length; at += HALF)
     *versions++ = f->page[at / PAGE].disk[at / HALF % 2];
-  if (at < offset + length)
-    file_pread (fd, at, offset + length - at, versions);
   return 0;
 }
 
@@ -1178,7 +1085,7 @@ truncate (struct file *f, uint32_t p, uint32_t end, uint32_t version,
 }
 
 /* ext4_punch_hole removes the pages and then the blocks; xfs_flush_unmap_range
- * and btrfs_punch_hole write the dirty pages first, and wait.
+ * writes the dirty pages first, and waits.
  */
 int
 file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
@@ -1192,7 +1099,6 @@ file_punch (int fd, uint64_t offset, uint64_t length, unsigned connection,
   *version = promise_write (connection, f->life);
   if (P.punch_writes)
     err = write_and_wait (f, p, end, false);
-  wait_ordered (f, p, end);
   if (err == 0) {
     truncate (f, p, end, *version, began);
     for (; p < end; p++) {
@@ -1243,7 +1149,6 @@ file_system_magic (void)
     [EXT4] = EXT4_SUPER_MAGIC,           [BLOCK_DEVICE] = 0,
     [OVERLAYFS] = OVERLAYFS_SUPER_MAGIC, [NFS] = NFS_SUPER_MAGIC,
     [FUSE_WRITEBACK] = FUSE_SUPER_MAGIC, [FUSE] = FUSE_SUPER_MAGIC,
-    [BTRFS] = BTRFS_SUPER_MAGIC,
   };
 
   return magic[P.fs];

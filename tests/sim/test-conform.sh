@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The simulator's page cache does what the kernel's does: short histories of
 # calls return the same errors and the same data, and leave the same pages clean,
-# dirty and absent and the same data on the disk, on ext4, XFS, btrfs, overlayfs
-# and a block device, also while the disk refuses writes.
+# dirty and absent and the same data on the disk, on ext4, XFS, overlayfs and a
+# block device, also while the disk refuses writes.
 #
 # Copyright (C) 2026 The nbdkit-windowed-file authors
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,8 +12,8 @@
 
 histories=20
 
-# The numbers of the model: EXT4, BLOCK_DEVICE, OVERLAYFS and BTRFS in world.h.
-ext4=0 block_device=1 overlayfs=2 btrfs=6
+# The numbers of the model: EXT4, BLOCK_DEVICE and OVERLAYFS in world.h.
+ext4=0 block_device=1 overlayfs=2
 
 # Where the kernel is not as the model.
 differ=()
@@ -43,14 +43,8 @@ compare ()
   done
 }
 
-# is_since VERSION: of Linux.
-is_since ()
-{
-  [ "$(printf '%s\n' "$1" "$(uname -r)" | sort -V | head -n 1)" = "$1" ]
-}
-
-# compare_on WHAT FILE NAME=NUMBER...: ext4, xfs, btrfs, overlay-ext4,
-# overlay-xfs, or a block device.
+# compare_on WHAT FILE NAME=NUMBER...: ext4, xfs, overlay-ext4, overlay-xfs, or a
+# block device.
 compare_on ()
 {
   local has folios below='' more=()
@@ -61,10 +55,6 @@ compare_on ()
   case $1 in
     ext4) more=("fs=$ext4" ranges=1 punch=1) ;;
     xfs) more=("fs=$ext4" ranges=1 punch=1 punch_writes=1) ;;
-    btrfs)
-      more=("fs=$btrfs" ranges=1 punch=1 punch_writes=1 late=1)
-      is_since 6.0 || more+=(direct_by_sector=1)
-      is_since 6.6 || more+=(forgets_failed=1) ;;
     overlay-ext4) more=("fs=$overlayfs" punch=1) ;;
     overlay-xfs) more=("fs=$overlayfs" punch=1 punch_writes=1) ;;
     device) more=("fs=$block_device" ranges=1) ;;
@@ -94,7 +84,7 @@ much_readahead ()
 }
 
 need_root
-need nbdfuse mkfs.ext4 mkfs.xfs mkfs.btrfs
+need nbdfuse mkfs.ext4 mkfs.xfs
 [ "$(getconf PAGESIZE)" = 4096 ] || skip 'the model has pages of 4 KiB'
 
 without_errors ()
@@ -104,7 +94,7 @@ without_errors ()
   much_readahead "$1"
   compare_on "${name%-*}" "$1/file"
 }
-on_each 512M without_errors ext4 xfs btrfs overlay-ext4 overlay-xfs
+on_each 512M without_errors ext4 xfs overlay-ext4 overlay-xfs
 
 # A disk that refuses writes while a file exists, and another one for metadata.
 mkdir "$tmp/fuse" "$tmp/refusing" "$tmp/overlay"
@@ -128,19 +118,14 @@ with_errors ()
     fail "mkfs.$1: $(<"$tmp/mkfs.log")"
   mounts+=("$tmp/refusing")
   mount -o "$3" "$device" "$tmp/refusing"
-  # The data of btrfs is on the device with the most room: the one that refuses.
-  [ "$1" != btrfs ] || btrfs balance start -dusage=0 "$tmp/refusing" >/dev/null
   much_readahead "$tmp/refusing"
   compare_on "$1" "$tmp/refusing/file" refuse=1 punch=0
-  if [ "$1" != btrfs ]; then
-    upper=$tmp/refusing/upper
-    mount_overlay "$tmp/refusing" "$tmp/overlay"
-    compare_on "overlay-$1" "$tmp/overlay/file" refuse=1 punch=0
-    umount "$tmp/overlay"
-  fi
+  upper=$tmp/refusing/upper
+  mount_overlay "$tmp/refusing" "$tmp/overlay"
+  compare_on "overlay-$1" "$tmp/overlay/file" refuse=1 punch=0
+  umount "$tmp/overlay"
   umount "$tmp/refusing"
 }
 with_errors ext4 '-F -b 4096 -O ^has_journal' noatime
 with_errors xfs "-f -l logdev=$metadata" "noatime,logdev=$metadata"
-with_errors btrfs "-f -m raid1 -d single $metadata" "noatime,device=$metadata"
 [ ${#differ[@]} = 0 ] || fail "other than the model: ${differ[*]}"

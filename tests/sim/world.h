@@ -53,10 +53,8 @@
   X (tail)               /* 1: the file ends in the middle of a page */        \
   X (small_blocks)       /* 1: of half a page */                               \
   X (punch_writes)       /* see file_punch */                                  \
-  X (direct_by_sector)   /* see file_pread_direct */                           \
   X (no_fiemap)          /* 1: of overlayfs */                                 \
   X (compressed)         /* 1: see file_pread_direct */                        \
-  X (forgets_failed)     /* see writeback_ends */                              \
   X (split_fails_one_in) /* a folio that somebody uses */                      \
   X (no_counts)          /* 1: no cachestat; 2: no mincore either */           \
   X (no_ranges)          /* a sandbox refuses sync_file_range */               \
@@ -107,7 +105,7 @@ struct parameters {
 
 extern struct parameters P;
 
-/* The file systems of the model.  Only the conformance test has btrfs. */
+/* The file systems of the model. */
 enum {
   EXT4,
   BLOCK_DEVICE,
@@ -115,8 +113,7 @@ enum {
   NFS,
   FUSE_WRITEBACK,
   FUSE,
-  FILE_SYSTEMS,
-  BTRFS = FILE_SYSTEMS
+  FILE_SYSTEMS
 };
 
 /* ---- random numbers ---- */
@@ -250,8 +247,6 @@ struct page {
   uint16_t in_folio, folio_pages; /* where the page is in its folio */
   uint16_t nr_losses;
   uint8_t dirty, writes; /* halves, as bits: if dirty, under writeback */
-  uint16_t ordered;      /* the ordered extent of btrfs, 0 = none */
-  bool ordered_fails;
   struct loss loss[MAX_LOSSES]; /* the latest last */
 };
 
