@@ -1,4 +1,4 @@
-/* The conformance test of the model: prints what the model does.
+/* The conformance test of the model, "sim -c": prints what the model does.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -6,68 +6,11 @@
 
 #include <config.h>
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "conform.h"
 #include "world.h"
 #include "eviction/kernel.h"
 
-struct parameters P;
-bool verbose;
-static uint32_t nr_versions;
 static bool is_zero[1 << 16]; /* by version */
-
-/* ---- in place of promises.c and sim.c ---- */
-
-void
-fault (const char *format, ...)
-{
-  va_list ap;
-
-  va_start (ap, format);
-  vfprintf (stderr, format, ap);
-  va_end (ap);
-  exit (1);
-}
-
-#define IGNORE(name, ...)                                                      \
-  void name (__VA_ARGS__) {}
-
-IGNORE (trace_line, const char *format, ...)
-IGNORE (promise_in_memory, uint32_t version)
-IGNORE (promise_dropped, struct file *f, uint32_t p)
-IGNORE (promise_read_ahead, struct file *f, uint32_t p)
-IGNORE (promise_resident, const struct file *f)
-IGNORE (promise_call, void)
-IGNORE (promise_locked, const struct lock *l)
-IGNORE (promise_ticked, const struct lock *l, uint64_t since)
-
-uint32_t
-promise_write (unsigned connection, unsigned life)
-{
-  return ++nr_versions;
-}
-
-bool
-promise_waits (const struct file *f, const void *on)
-{
-  return false;
-}
-
-bool
-promise_is_later (const struct page *page, uint64_t than)
-{
-  return false;
-}
-
-bool
-promise_is_reported (const struct file *f)
-{
-  return false;
-}
 
 /* ---- conform.h ---- */
 
@@ -179,12 +122,12 @@ run (void *arg)
   return NULL;
 }
 
-int
-main (int argc, char *argv[])
+void
+conform_model (char *argv[])
 {
   struct conform c;
 
-  conform_parse (&c, argv + 1);
+  conform_parse (&c, argv);
   P = (struct parameters){ .files = 1,
                            .pages = CONFORM_PAGES,
                            .fs = c.fs,
@@ -199,7 +142,7 @@ main (int argc, char *argv[])
   random_seed (c.seed);
   scheduler_reset ();
   files_reset ();
+  promises_reset ();
   spawn (run, &c, "conform");
   scheduler_run ();
-  return 0;
 }

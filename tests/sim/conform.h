@@ -36,6 +36,9 @@ struct conform {
 /* Read arguments, or end the program. */
 void conform_parse (struct conform *c, char *argv[]);
 
+/* The program of the model: "sim -c". */
+void conform_model (char *argv[]);
+
 /* A new description of the file; close it. */
 int conform_open (void);
 void conform_close (int fd);

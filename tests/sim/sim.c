@@ -18,6 +18,7 @@
 
 #include <nbdkit-plugin.h>
 
+#include "conform.h"
 #include "history.h"
 
 bool verbose;
@@ -296,6 +297,7 @@ usage (FILE *fp)
          "       sim -m [-s SEED]              make it smaller, and print it\n"
          "       sim [-n SCHEDULES] FILE...    run fixed histories\n"
          "       sim -p                        performance in virtual time\n"
+         "       sim -c NAME=NUMBER...         conformance, see conform.h\n"
          "-f stops at that number, "
          "-x \"PARAMETER VALUE\" sets a parameter of world.h in each.\n",
          fp);
@@ -310,7 +312,7 @@ main (int argc, char *argv[])
 
   shared = mmap (NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  while ((o = getopt (argc, argv, "s:n:f:x:vmph")) != -1)
+  while ((o = getopt (argc, argv, "s:n:f:x:vmpch")) != -1)
     switch (o) {
     case 's':
       seed = strtoull (optarg, NULL, 0);
@@ -333,6 +335,9 @@ main (int argc, char *argv[])
       break;
     case 'p':
       run_performance ();
+      return 0;
+    case 'c':
+      conform_model (argv + optind);
       return 0;
     default:
       usage (o == 'h' ? stdout : stderr);

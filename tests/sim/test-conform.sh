@@ -25,7 +25,7 @@ compare ()
   local seed wait
 
   for ((seed = 1; seed <= histories; seed++)); do
-    "$builddir/sim/conform-model" seed=$seed "${@:3}" >"$tmp/model" ||
+    "$builddir/sim/sim" -c seed=$seed "${@:3}" >"$tmp/model" ||
       fail 'the model fails'
     # The kernel may write back and reclaim pages at any time, and a busy machine
     # ends writeback late.
