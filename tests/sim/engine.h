@@ -15,7 +15,6 @@
 void sim_yield (void);
 void *sim_calloc (size_t nr, size_t size);
 void *sim_malloc (size_t size);
-void *sim_realloc (void *p, size_t size);
 void sim_free (void *p);
 
 #undef atomic_load
@@ -38,7 +37,6 @@ void sim_free (void *p);
 
 #define calloc(nr, size) sim_calloc (nr, size)
 #define malloc(size) sim_malloc (size)
-#define realloc(p, size) sim_realloc (p, size)
 #define free(p) sim_free (p)
 
 /* With the parameter few_cells, and two windows beside the three spare ones,

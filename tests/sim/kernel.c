@@ -168,14 +168,6 @@ file_is_direct (int fd)
 }
 
 void
-file_replace (int fd, int to)
-{
-  file_of (fd);
-  file_of (to);
-  descriptor[to - FIRST_DESCRIPTOR] = descriptor[fd - FIRST_DESCRIPTOR];
-}
-
-void
 check_no_descriptor (void)
 {
   unsigned i;
@@ -222,22 +214,8 @@ files_reset (void)
 void
 page_lost (struct file *f, uint32_t p, const uint32_t version[2])
 {
-  struct page *page = &f->page[p];
-  struct loss *l = page->loss;
-  unsigned i;
-
   trace ("page %u: versions %u, %u are lost", p, version[0], version[1]);
-  for (i = 0; i < page->nr_losses; i++)
-    if (l[i].version[0] >= version[0] && l[i].version[1] >= version[1])
-      return;                          /* they were lost before */
-  if (page->nr_losses == MAX_LOSSES) { /* the first two become one */
-    for (i = 0; i < 2; i++)
-      if (l[0].version[i] < l[1].version[i])
-        l[0].version[i] = l[1].version[i];
-    memmove (l + 1, l + 2, (MAX_LOSSES - 2) * sizeof *l);
-    page->nr_losses--;
-  }
-  l[page->nr_losses++] = (struct loss){ { version[0], version[1] }, ++event };
+  f->page[p].lost = true;
 }
 
 void
@@ -890,35 +868,23 @@ static int
 write_through (struct file *f, uint64_t offset, uint64_t length,
                uint32_t version)
 {
-  const uint32_t p = offset / PAGE, end = (offset + length + PAGE - 1) / PAGE;
   const bool fails = is_faulty () && one_in (P.write_error_one_in);
   uint64_t at;
 
   sleep_for (performance ? P.latency : random_below (300 * US));
-  /* fuse_fill_write_pages copies the data before fuse_send_write_pages waits
-   * for pages that a mapping made dirty, so a writeback that begins then
-   * has it.  Here none may begin.
-   */
-  while (bits_next (&f->writeback, p, end) < end)
-    wait_for_writeback (f, p, end);
   for (at = offset; at < offset + length; at += HALF) {
     struct page *page = &f->page[at / PAGE];
     const unsigned h = at / HALF % 2;
 
     bit_set (&f->changed, at / PAGE, true);
-    if (fails && !bit (&f->dirty, at / PAGE)) {
+    if (fails) {
       split_folio (f, at / PAGE);
       make_absent (f, at / PAGE, at / PAGE + 1);
       continue;
     }
-    page->memory[h] = version;
-    if (fails) /* it stays dirty */
-      continue;
-    page->disk[h] = version;
+    page->memory[h] = page->disk[h] = version;
     bit_set (&f->volatile_, at / PAGE, true);
     bit_set (&f->data, at / PAGE, true);
-    if (memcmp (page->memory, page->disk, sizeof page->disk) == 0)
-      bit_set (&f->failed, at / PAGE, false);
   }
   return fails ? EIO : 0;
 }

@@ -37,7 +37,6 @@ sim_strdup (const char *s)
 /* In server.c. */
 bool sim_may_grow (void);
 __typeof__ (close) sim_close;
-__typeof__ (dup3) sim_dup3;
 __typeof__ (fallocate) sim_fallocate;
 __typeof__ (fopen) sim_fopen;
 __typeof__ (fstat) sim_fstat;
@@ -60,7 +59,6 @@ __typeof__ (evictor_write_ends) sim_evictor_write_ends;
 /* What server.c itself must not use. */
 #ifndef SIM_SERVER_H
 #define close sim_close
-#define dup3 sim_dup3
 #define fallocate sim_fallocate
 #define fopen sim_fopen
 #define fstat sim_fstat

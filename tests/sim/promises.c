@@ -206,7 +206,7 @@ check_half (const struct promised_flush *fl, const struct covered *c,
 
   if (page->durable[h] >= version ||
       (life < f->life &&
-       ((P.cached && page->nr_losses > 0) || life <= known[f->nr].reported ||
+       ((P.cached && page->lost) || life <= known[f->nr].reported ||
         (P.ambiguous == 1 && !f->disk->writable))))
     return;
   fault ("a flush of connection %u succeeds, and version %u of page %u, which "
@@ -249,7 +249,7 @@ static bool
 may_be_gone (const struct file *f, uint32_t p, uint32_t version)
 {
   return P.flush_error_one_in || P.start_error_one_in || bit (&f->taken, p) ||
-         (f->page[p].nr_losses > 0 &&
+         (f->page[p].lost &&
           (P.inherited || writes[version].at < known[f->nr].returned));
 }
 

@@ -705,7 +705,6 @@ is_lacking (enum lack what, uint64_t once_in)
 
 void *sim_calloc (size_t nr, size_t size);
 void *sim_malloc (size_t size);
-void *sim_realloc (void *p, size_t size);
 void sim_free (void *p);
 
 static bool
@@ -729,15 +728,6 @@ void *
 sim_malloc (size_t size)
 {
   return has_memory () ? malloc (size) : NULL;
-}
-
-void *
-sim_realloc (void *p, size_t size)
-{
-  if (!has_memory ())
-    return NULL;
-  nr_allocated -= p != NULL;
-  return realloc (p, size);
 }
 
 /* A use after the free shows. */

@@ -556,13 +556,6 @@ sim_close (int fd)
 }
 
 int
-sim_dup3 (int fd, int to, int flags)
-{
-  file_replace (fd, to);
-  return to;
-}
-
-int
 sim_fstat (int fd, struct stat *st)
 {
   const unsigned nr = file_of (fd)->nr;

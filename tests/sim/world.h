@@ -227,13 +227,6 @@ void print_coroutines (void);
 
 /* ---- files ---- */
 
-/* A loss: the data that a disk did not take, by versions. */
-struct loss {
-  uint32_t version[2];
-  uint64_t at; /* event */
-};
-#define MAX_LOSSES 4
-
 /* The versions of each half of a page.  A write has one version, and later
  * writes have higher ones.
  */
@@ -245,9 +238,8 @@ struct page {
   uint32_t promised[2];           /* that was acknowledged to a client */
   uint32_t zeroed;                /* that of the last hole */
   uint16_t in_folio, folio_pages; /* where the page is in its folio */
-  uint16_t nr_losses;
   uint8_t dirty, writes; /* halves, as bits: if dirty, under writeback */
-  struct loss loss[MAX_LOSSES]; /* the latest last */
+  bool lost;             /* the disk did not take some data of it */
 };
 
 #define MAX_PAGES (1u << 18)
@@ -376,9 +368,6 @@ struct file *file_of (int fd);
 /* A descriptor of the one description that the server has inherited. */
 int file_dup (struct file *f);
 
-/* dup3(2): "to" gets the description of "fd". */
-void file_replace (int fd, int to);
-
 void check_no_descriptor (void);
 
 /* End the writeback, or the readahead, of pages. */
@@ -389,7 +378,7 @@ void readahead_ends (struct file *f, uint32_t first, uint32_t nr);
 void folio_of (const struct file *f, uint32_t p, uint32_t *first,
                uint32_t *end);
 
-/* Add a loss of the present data of the disk or of a writeback. */
+/* These versions, of the disk or of a writeback, are lost. */
 void page_lost (struct file *f, uint32_t p, const uint32_t version[2]);
 
 /* pwrite(2) and pread(2), of whole halves of pages, and direct reads.  pwrite
