@@ -712,27 +712,9 @@ may_evict (const struct file *f, uint32_t a, uint32_t b, uint32_t p,
          !(P.fs == NFS && bits_next (&f->volatile_, a, b) < b);
 }
 
-/* The whole pages of a range of bytes, as POSIX_FADV_DONTNEED takes them: a
- * page at the end of the file counts as whole if the range has all of its
- * bytes.
- */
-static void
-whole_pages_of (int fd, uint64_t offset, uint64_t length, uint32_t *p,
-                uint32_t *end)
-{
-  const uint64_t size = kernel_size (fd), stop = offset + length;
-
-  pages_of (offset, length, p, end);
-  if (offset % PAGE)
-    ++*p;
-  if (length > 0 && stop < P.pages * PAGE && stop % PAGE && stop != size)
-    --*end;
-  if (*end < *p)
-    *end = *p;
-}
-
 /* generic_fadvise: starts the writeback of the range, which may be the only
- * report of an error, and then evicts what it can (mapping_try_invalidate).
+ * report of an error, and then evicts what it can (mapping_try_invalidate).  It
+ * would leave a part of a page, except the last of the file, in memory.
  */
 int
 kernel_drop (int fd, uint64_t offset, uint64_t length)
@@ -743,7 +725,10 @@ kernel_drop (int fd, uint64_t offset, uint64_t length)
   if (P.cached == 2)
     return EPERM;
   take_time (1 * US);
-  whole_pages_of (fd, offset, length, &p, &end);
+  if (offset % PAGE ||
+      (length % PAGE && offset + length < (uint64_t) kernel_size (fd)))
+    fault ("a part of a page is dropped");
+  pages_of (offset, length, &p, &end);
   start_writeback (f, p, end, false, true);
   sim_yield ();
   trace ("drop pages [%u,%u)", p, end);

@@ -419,21 +419,17 @@ admission_steps (const struct file *f, bool begins, int err)
 }
 
 void
-refusal_steps (const struct file *f, bool begins)
+check_refused (const struct file *f)
 {
-  static uint64_t began[MAX_COROUTINES]; /* event */
   unsigned i;
 
-  if (begins)
-    began[current] = ++event;
   FOR_EACH (i, waiting)
   if (coroutine[i].admits == f && coroutine[i].on &&
       !is_short_wait (coroutine[i].on_what)) {
-    if (begins && coroutine[i].refused == NEVER)
-      coroutine[i].refused = now;
-    if (!begins && coroutine[i].order < began[current] &&
-        promise_waits (f, coroutine[i].on))
+    if (promise_waits (f, coroutine[i].on))
       fault ("a writer waits, and is not refused");
+    if (coroutine[i].refused == NEVER)
+      coroutine[i].refused = now;
   }
 }
 

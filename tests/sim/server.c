@@ -243,10 +243,8 @@ client_flush (struct client *c)
   promise_flush_begins (&fl, c->file, c->number);
   flush_steps (true);
   err = connection_flush (c->handle, 0) == -1 ? errno : 0;
-  if (err && errors_now (&c->file->disk->errors)) {
-    refusal_steps (c->file, true);
-    refusal_steps (c->file, false);
-  }
+  if (err && errors_now (&c->file->disk->errors))
+    check_refused (c->file);
   promise_flush_ends (&fl, err);
   flush_steps (false);
   errno = err;

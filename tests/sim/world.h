@@ -177,11 +177,11 @@ void close_steps (bool begins);
 struct file;
 
 /* A writer of a file asks the engine for admission, with true, or has got an
- * answer.  When the engine is told to refuse the writers of a file that wait,
- * each that waits is woken by that, and refused, and does not wait for a disk.
+ * answer.  After a flush has failed for an error, no writer waits for credit or
+ * a drop, and those that have been woken are refused.
  */
 void admission_steps (const struct file *f, bool begins, int err);
-void refusal_steps (const struct file *f, bool begins);
+void check_refused (const struct file *f);
 
 /* Whether the coroutine is another process. */
 bool is_other_process (void);
