@@ -106,15 +106,7 @@ struct parameters {
 extern struct parameters P;
 
 /* The file systems of the model. */
-enum {
-  EXT4,
-  BLOCK_DEVICE,
-  OVERLAYFS,
-  NFS,
-  FUSE_WRITEBACK,
-  FUSE,
-  FILE_SYSTEMS
-};
+enum { EXT4, BLOCK_DEVICE, OVERLAYFS, NFS, FUSE_WRITEBACK, FUSE, FILE_SYSTEMS };
 
 /* ---- random numbers ---- */
 
