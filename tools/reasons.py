@@ -13,7 +13,7 @@ import subprocess
 
 from arguments import escaped
 from loaded import loaded_by
-from pagecache import LIBC
+from pagecache import LIBC, File
 
 AT_FDCWD, STATX_ATTR_DAX = -100, 0x200000
 # Their files have no other place than the page cache.
@@ -115,7 +115,9 @@ def why(path, known=()):
                              + name.split("/")[3])
     processes, hidden = _processes(path, info)
     found += processes
-    if not found and 512 * info.st_blocks < info.st_size:
+    with File(path) as file:
+        resident = file.counts().resident
+    if not found and resident <= info.st_size - 512 * info.st_blocks:
         found.append("perhaps holes that another program has read, which "
                      "nobody copies")
     if hidden and not found and os.geteuid():

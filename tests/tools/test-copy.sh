@@ -139,6 +139,12 @@ copies sparse copy.img
 same sparse copy.img
 tail -n 1 out | grep -q '^sparse: perhaps holes' || fail "a hole: $(<out)"
 rm copy.img
+head -c 1M in.img >sparse
+truncate -s 1100K sparse
+cat sparse >copy.img
+"${tool%copy}cachewatch" --once sparse copy.img >out || fail "cachewatch: $(<out)"
+! grep holes out || fail 'all pages of data are holes'
+rm copy.img
 
 # A copy that fails removes what it has made, and nothing else.
 status=0
