@@ -61,7 +61,7 @@ peak ()
 # Does not wait forever, whatever the machine.
 patient ()
 {
-  timeout --foreground -k 5 240 "$@"
+  timeout --foreground -k 5 900 "$@"
 }
 
 # make_source: no two blocks of 8 bytes are the same, none is zeroes.
