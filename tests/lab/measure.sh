@@ -194,10 +194,12 @@ preserved ()
 }
 
 # half_resident: the first half of the target is in memory, and all that was to
-# be read ahead: mincore(2) does not see a page that is on its way.
+# be read ahead: mincore(2) does not see a page that is on its way.  Before Linux
+# 5.16, the read at the end, as cat(1) makes, leaves a page beyond it.
 half_resident ()
 {
   drop "$target"
+  dd if="$target" of=/dev/null bs=1M skip=$((size / MiB)) count=1 status=none
   dd if="$target" of=/dev/null bs=1M count=$((size / MiB / 2)) status=none
   eventually 2 map_repeats "$target" "$tmp/before" ||
     fail "readahead does not end"
@@ -219,8 +221,7 @@ property_preserve ()
     fi
     stop_nbdkit
     if [ "$status" != 0 ]; then
-      seen="refuses to $how"
-      grep -q 'cache=preserve' "$tmp/log" || kept=false
+      seen="refuses to $how" kept=false
     else
       compare_maps "$target" "$tmp/before"
       seen="$how: kept $stayed of $resident, added $added"

@@ -13,7 +13,7 @@
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
 need_python_nbd
-need cmp
+need cmp nbdinfo
 
 operations=${OPERATIONS:-60000}
 seed=${SEED:-1}
@@ -68,4 +68,9 @@ if mount -o loop "$tmp/large.img" "$tmp/large"; then
   other "$tmp/large"
   mount_overlay "$tmp/large" "$tmp/large/overlay"
   other "$tmp/large/overlay"
+  # The last folio has pages beyond the end of the file.
+  cat "$disk" >"$tmp/copy"
+  start_nbdkit file "$disk" cache=preserve
+  limited nbdinfo "$uri" >"$tmp/out" 2>&1 || fail "preserve: $(<"$tmp/log")"
+  stop_nbdkit
 fi
