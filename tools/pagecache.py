@@ -83,20 +83,35 @@ class File:
         another file was renamed to its name."""
         return os.fstat(self.fd).st_nlink == 0
 
-    def counts(self):
-        """Count what the page cache holds now."""
+    def counts(self, offset=0, end=None):
+        """Count what the page cache holds now, of all or of these bytes."""
         size = os.lseek(self.fd, 0, os.SEEK_END)
         if not self.use_mincore:
             try:
-                return Counts(size, *self._cachestat())
+                return Counts(size, *self._cachestat(offset, end))
             except OSError as e:
                 if e.errno != errno.ENOSYS:
                     raise
                 self.use_mincore = True     # before Linux 6.5
-        return Counts(size, self._mincore(size), None, None, None, None)
+        return Counts(size, self._mincore(offset, size if end is None else end),
+                      None, None, None, None)
 
-    def _cachestat(self):
-        span = (ctypes.c_uint64 * 2)(0, 0)
+    def in_holes(self):
+        """How many of the resident bytes are in holes."""
+        size = os.lseek(self.fd, 0, os.SEEK_END)
+        resident = end = 0
+        while end < size:
+            offset = os.lseek(self.fd, end, os.SEEK_HOLE)   # or the end
+            try:
+                end = os.lseek(self.fd, offset, os.SEEK_DATA)
+            except OSError:     # there is no data behind it
+                end = size
+            if offset < end:
+                resident += self.counts(offset, end).resident
+        return resident
+
+    def _cachestat(self, offset, end):
+        span = (ctypes.c_uint64 * 2)(offset, end - offset if end else 0)
         counts = (ctypes.c_uint64 * 5)()
         if LIBC.syscall(CACHESTAT, self.fd, span, counts, 0) == -1:
             if ctypes.get_errno() == errno.EPERM:
@@ -107,15 +122,15 @@ class File:
             raise _os_error(self.path)
         return [n * PAGE for n in counts]
 
-    def _mincore(self, size):
+    def _mincore(self, begin, end):
         # Since Linux 5.2 mincore(2) reports all pages of other users' files as
         # resident.
         if (os.fstat(self.fd).st_uid != os.geteuid()
                 and not os.access(self.path, os.W_OK)):
             raise _refused(self.path)
         resident = 0
-        for offset in range(0, size, MINCORE_SPAN):
-            length = min(MINCORE_SPAN, size - offset)
+        for offset in range(begin // PAGE * PAGE, end, MINCORE_SPAN):
+            length = min(MINCORE_SPAN, end - offset)
             pages = ctypes.create_string_buffer(-(-length // PAGE))
             where = MMAP(None, length, mmap.PROT_READ, mmap.MAP_SHARED, self.fd,
                          offset)

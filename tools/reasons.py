@@ -116,10 +116,9 @@ def why(path, known=()):
     processes, hidden = _processes(path, info)
     found += processes
     with File(path) as file:
-        resident = file.counts().resident
-    if not found and resident <= info.st_size - 512 * info.st_blocks:
-        found.append("perhaps holes that another program has read, which "
-                     "nobody copies")
+        if not found and 0 < file.counts().resident <= file.in_holes():
+            found.append("holes that another program has read, which nobody "
+                         "copies")
     if hidden and not found and os.geteuid():
         found.append("root may find the reason, because processes of other "
                      "users are not visible")

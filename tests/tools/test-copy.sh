@@ -137,14 +137,12 @@ cat sparse >copy.img
 rm copy.img
 copies sparse copy.img
 same sparse copy.img
-tail -n 1 out | grep -q '^sparse: perhaps holes' || fail "a hole: $(<out)"
+tail -n 1 out | grep -q '^sparse: holes' || fail "a hole: $(<out)"
 rm copy.img
-head -c 1M in.img >sparse
-truncate -s 1100K sparse
-cat sparse >copy.img
-"${tool%copy}cachewatch" --once sparse copy.img >out || fail "cachewatch: $(<out)"
-! grep holes out || fail 'all pages of data are holes'
-rm copy.img
+dd if=sparse iflag=nocache count=0 status=none
+head -c 1M sparse >/dev/null
+"${tool%copy}cachewatch" --once sparse >out || fail "cachewatch: $(<out)"
+! grep holes out || fail 'some of the pages are of data'
 
 # A copy that fails removes what it has made, and nothing else.
 status=0
