@@ -554,11 +554,12 @@ promise_empty (struct file *f, const char *when)
   if ((P.writer || P.start_error_one_in) && is_latched (d))
     return;
   /* An idle disk that does not answer is emptied a few times, as is one whose
-   * pages another process writes before each attempt.
+   * pages another process writes before each attempt, or maps during each, if
+   * it is idle long before the other disks are.
    */
   if (d && d->refs > 0 &&
-      ((P.hang_to && f == file) ||
-       (P.writer && d->evictor->engine.idle.left > 0)))
+      ((P.hang_to && f == file) || ((P.writer || (P.mapper && P.hang_to)) &&
+                                    d->evictor->engine.idle.left > 0)))
     return;
   /* On NFS pages stay until they are committed. */
   if (P.fs == NFS && (P.writer || (d && errors_now (&d->errors))))
