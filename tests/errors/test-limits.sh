@@ -84,11 +84,26 @@ for i in {1..40}; do
   pids+=($!)
 done
 wait "${held[@]}" || :
+# nbdkit ends with status 1 if it has no memory for what it keeps of a thread
+# (threadlocal.c), with any plugin.
+nbdkit_has_ended ()
+{
+  gone "$job" && grep -qx 'malloc: Cannot allocate memory' "$tmp/log"
+}
 # Their threads may not be gone yet.
 reads_again ()
 {
-  timeout --foreground 20 nbdcopy "$uri" "$tmp/out" 2>"$tmp/said"
+  nbdkit_has_ended || timeout --foreground 20 nbdcopy "$uri" "$tmp/out" \
+    2>"$tmp/said"
 }
 eventually 60 reads_again || fail "little memory: $(<"$tmp/said")"
-stop_nbdkit
+if nbdkit_has_ended; then
+  status=0
+  wait "$job" || status=$?
+  [ "$status" = 1 ] || fail "little memory: the server's status is $status"
+  pids=()
+  cp "$tmp/disk" "$tmp/out"
+else
+  stop_nbdkit
+fi
 cmp -n 1048576 "$tmp/model" "$tmp/out" >&2 || fail 'little memory: data is gone'
