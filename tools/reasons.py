@@ -115,10 +115,11 @@ def why(path, known=()):
                              + name.split("/")[3])
     processes, hidden = _processes(path, info)
     found += processes
-    with File(path) as file:
-        if not found and 0 < file.counts().resident <= file.in_holes():
-            found.append("holes that another program has read, which nobody "
-                         "copies")
+    if not found:
+        with File(path) as file:
+            if 0 < file.counts().resident <= file.in_holes():
+                found.append("holes that another program has read, which "
+                             "nobody copies")
     if hidden and not found and os.geteuid():
         found.append("root may find the reason, because processes of other "
                      "users are not visible")
