@@ -129,7 +129,7 @@ read_only ()
 {
   fresh_file
   disk_says d
-  # Data as in stamp.h.
+  # Data that the disk knows.
   dd of="$mnt/disk" bs=1M count=4 iflag=fullblock conv=notrunc status=none \
     < <(yes $'\332zabcde')
   write_back

@@ -70,7 +70,7 @@ class Export:
 
     def data(self, count, offset):
         """Random bytes, with the mark by which the fault rig's disk recognises
-        data (errors/rig/stamp.h)."""
+        data (errors/rig/disk-plugin.c)."""
         words = -(-(offset % 8 + count) // 8)
         out = bytearray(self.rng.randbytes(8 * words))
         out[0::8] = b"\xda" * words

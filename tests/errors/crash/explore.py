@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Crash points of one history.
 
-  explore.py TYPE FOLDER DEVICE POINTS SEED HISTORY MEMORY RECORD LOG
+  explore.py TYPE FOLDER DEVICE POINTS SEED MEMORY RECORD LOG
 
 A crash point is a position in the record (see ../rig/disk-plugin.c) and, of the writes and
 discards up to there that no flush covers, those that are on the disk.  Some
@@ -12,8 +12,8 @@ bytes, and may not mount.
 There are two images of the disk in the folder MEMORY.  "durable" has what the
 disk must have at the position.  "crashed", on which DEVICE is, also has the
 chosen writes; it is mounted on FOLDER/mnt, which replays the journal, and the
-program HISTORY compares the file "disk" there with what had been promised.  TYPE
-is a file system, or overlay- and one, or "raw" for none: the image is the file.
+file "disk" there is compared with what had been promised.  TYPE is a file system,
+or overlay- and one, or "raw" for none: the image is the file.
 
 Prints name=number pairs:
 
@@ -40,20 +40,20 @@ import mmap
 import os
 import random
 import struct
-import subprocess
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../rig"))
+from model import Model, read_file  # noqa: E402
+
 ENTRY = struct.Struct("=4Q")            # struct record_entry
 WRITE, DISCARD, FLUSH, END = range(4)
-HEADER = struct.Struct("=4Q")           # struct log_header
-EVENT = struct.Struct("=2Q3Ii2I3Q")     # struct event
-PROMISES = (2, 3)                       # kinds of it
+PROMISES = ("promise_change", "promise_all")
 PUNCH_HOLE, BLKFLSBUF, MS_RDONLY = 3, 0x1261, 1
 PIECE = 65536                           # bytes that are compared at once
 NOT_YET = 1 << 64
 
-(kind, folder, device, points, seed, history, memory, record_name,
+(kind, folder, device, points, seed, memory, record_name,
  log_name) = sys.argv[1:]
 torn = 512 if kind == "raw" else 4096
 fs = kind.removeprefix("overlay-")
@@ -198,11 +198,10 @@ def check(position):
         print(f"cannot mount {kind}: {os.strerror(ctypes.get_errno())}",
               file=sys.stderr, flush=True)
     there = there and os.path.exists(name)
-    lost = size_of_file
+    lost = model.size
     if there:
-        out = subprocess.run([history, "at", name, log_name, str(position)],
-                             check=True, stdout=subprocess.PIPE).stdout
-        lost = int(out.split()[0].removeprefix(b"lost="))
+        model.advance(position)
+        lost = model.lost(read_file(name, model.size), report=True)
     if fs != "raw":
         if fs != kind:
             unmount(mounted)
@@ -261,15 +260,12 @@ def explore(position, optional, chosen):
 
 with open(record_name, "rb") as record_file:
     record = mmap.mmap(record_file.fileno(), 0, prot=mmap.PROT_READ)
-with open(log_name, "rb") as log_file:
-    log = log_file.read()
-_, size_of_file, _, start = HEADER.unpack_from(log)
-promises = [event[0] for event in EVENT.iter_unpack(log[HEADER.size:])
-            if event[2] in PROMISES]
+model = Model.load(log_name)
+promises = [position for position, _, what, _ in model.coming if what in PROMISES]
 disk = Disk(os.path.getsize(os.path.join(memory, "crashed")))
 # After some entry: half of the points come right after the answer of a flush or
 # FUA request.
-anywhere = [at for r in disk.requests if r.begin >= start
+anywhere = [at for r in disk.requests if r.begin >= model.start
             for at in (r.begin, r.end if r.end != NOT_YET else r.begin)]
 positions = sorted(rng.choice(promises if promises and rng.randrange(2) else
                               anywhere) for _ in range(int(points)))

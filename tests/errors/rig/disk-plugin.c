@@ -29,7 +29,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -39,11 +42,32 @@
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
-#include "control.h"
-#include "stamp.h"
-
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 #define PAGE 4096
+
+/* What the disk must refuse: letters, so that a shell script can write them. */
+#define REFUSE_NOTHING '-'
+#define REFUSE_DATA 'd'  /* what has stamps */
+#define REFUSE_ALL 'a'   /* as if the plug had been pulled */
+#define REFUSE_FLUSH 'f' /* one: data written since the last one is lost */
+
+#define ACCEPTED_BITS (UINT64_C (1) << 25)
+
+/* Memory that other programs map from the file of control=, see model.py: what
+ * the disk must refuse, and what it accepted.
+ */
+struct control {
+  _Atomic char refuse;
+  _Atomic uint8_t every;    /* refuse one in this many; 0 is all */
+  _Atomic uint64_t refused; /* writes and flushes so far */
+
+  _Atomic bool loses_cache; /* some flushes may be refused */
+
+  /* A Bloom filter of the stamps that were written, and with loses_cache also
+   * flushed.  Each sets two bits.
+   */
+  _Atomic uint8_t accepted[ACCEPTED_BITS / 8];
+};
 
 static int64_t size = -1;
 static char *control_name, *record_name;
@@ -67,9 +91,9 @@ struct record_entry {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t last_id, rng; /* guarded by the lock, as all below */
-static bool *unflushed;       /* the blocks whose data was not flushed, */
-static char *before;          /* and what they held before */
+static uint64_t last_id; /* guarded by the lock, as all below */
+static bool *unflushed;  /* the blocks whose data was not flushed, */
+static char *before;     /* and what they held before */
 
 static int
 disk_config (const char *key, const char *value)
@@ -156,6 +180,60 @@ disk_pread (void *handle, void *buf, uint32_t count, uint64_t offset,
   return 0;
 }
 
+/* ---- data ----
+ *
+ * The rig's data is recognised by its stamps, words of 8 bytes with a mark.
+ */
+
+static bool
+is_stamp (uint64_t word)
+{
+  return (word & 0xffff) == 0x7ada;
+}
+
+/* Whether there are stamps in a block: four in a row.  Fewer are not enough:
+ * three times of an inode stand side by side on XFS, and two words with times
+ * on ext4, and they change together.
+ */
+static bool
+has_stamps (const char *buf, size_t count)
+{
+  uint64_t word;
+  unsigned in_a_row = 0;
+
+  for (; count >= sizeof word; buf += sizeof word, count -= sizeof word) {
+    memcpy (&word, buf, sizeof word);
+    in_a_row = is_stamp (word) ? in_a_row + 1 : 0;
+    if (in_a_row == 4)
+      return true;
+  }
+  return false;
+}
+
+static void
+set_accepted (uint64_t word)
+{
+  const uint64_t bits[] = { (word >> 16) % ACCEPTED_BITS,
+                            (word >> 40) % ACCEPTED_BITS };
+  unsigned i;
+
+  for (i = 0; i < 2; i++)
+    atomic_fetch_or_explicit (&control->accepted[bits[i] / 8], 1 << bits[i] % 8,
+                              memory_order_relaxed);
+}
+
+static void
+note_accepted (const char *buf, uint32_t count)
+{
+  uint64_t word;
+
+  for (; count >= sizeof word; buf += sizeof word, count -= sizeof word) {
+    memcpy (&word, buf, sizeof word);
+    if (is_stamp (word))
+      set_accepted (word);
+  }
+}
+
 /* ---- refusing ---- */
 
 static char
@@ -179,18 +257,6 @@ refuses (const void *buf, uint32_t count)
     return false;
   atomic_fetch_add (&control->refused, 1);
   return true;
-}
-
-static void
-note_accepted (const char *buf, uint32_t count)
-{
-  uint64_t word;
-
-  for (; count >= sizeof word; buf += sizeof word, count -= sizeof word) {
-    memcpy (&word, buf, sizeof word);
-    if (is_stamp (word))
-      set_accepted (control, word);
-  }
 }
 
 /* ---- the record ---- */
@@ -223,7 +289,7 @@ begin (struct record_entry *entry, enum record_kind kind, const void *buf,
   pthread_mutex_lock (&lock);
   *entry = (struct record_entry){ kind, ++last_id, offset, count };
   r = append_locked (entry, buf);
-  pause = next_number (&rng) % 2 ? next_number (&rng) % (delay + 1) : 0;
+  pause = random () % 2 ? random () % (delay + 1) : 0;
   if (r == 0 && pause == 0)
     return 0;
   pthread_mutex_unlock (&lock);

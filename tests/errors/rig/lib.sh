@@ -26,7 +26,7 @@ NBDKIT=${NBDKIT:-$builddir/../nbdkit}
 . "$srcdir/lib/lib.sh" || exit
 
 # shellcheck disable=SC2034 # run uses it
-history="$builddir/errors/rig/history"
+history="$here/history.py"
 disk_plugin="$builddir/errors/rig/.libs/nbdkit-disk-plugin.so"
 control="$tmp/control"
 mnt="$tmp/mnt"          # where the file system is mounted
@@ -37,7 +37,7 @@ ours=$NBDKIT            # the nbdkit that has the plugin
 stock=${NBDKIT_SYSTEM:-nbdkit} # the first one in the PATH
 mkdir "$mnt" "$below"
 
-# disk_says LETTER: which writes the disk refuses, see control.h.
+# disk_says LETTER: which writes the disk refuses, see disk-plugin.c.
 disk_says ()
 {
   [ -e "$control" ] || return 0 # a disk of another kind
