@@ -15,7 +15,7 @@
 
 # What a root needs: to build the plugin and its tests, and to run the jobs.
 root_packages=(
-  autoconf automake gcc libc6-dev libcmocka-dev libnbd-dev libtool make nbdkit
+  autoconf automake gcc libc6-dev libcmocka-dev libtool make nbdkit
   nbdkit-plugin-dev perl pkgconf
   apparmor attr btrfs-progs busybox-static dmsetup dosfstools e2fsprogs exfatprogs
   f2fs-tools fio fuse3 iproute2 kmod libnbd-bin lvm2 mdadm mount nbd-client

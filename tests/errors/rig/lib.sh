@@ -19,7 +19,7 @@
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 srcdir=${srcdir:-$here/../..}
-builddir=${builddir:-$srcdir}
+builddir=${builddir:-$srcdir/../build/tests}
 NBDKIT=${NBDKIT:-$builddir/../nbdkit}
 
 # shellcheck source=tests/lib/lib.sh
