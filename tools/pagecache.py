@@ -101,7 +101,9 @@ class File:
         size = os.lseek(self.fd, 0, os.SEEK_END)
         resident = end = 0
         while end < size:
-            offset = os.lseek(self.fd, end, os.SEEK_HOLE)   # or the end
+            offset = size
+            with contextlib.suppress(OSError):  # it has become shorter
+                offset = os.lseek(self.fd, end, os.SEEK_HOLE)   # or the end
             try:
                 end = os.lseek(self.fd, offset, os.SEEK_DATA)
             except OSError:     # there is no data behind it

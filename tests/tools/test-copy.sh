@@ -241,6 +241,11 @@ refused 2 'fifo: neither a regular file nor a block device' fifo out.img
 refused 2 'fifo: neither a regular file nor a block device' in.img fifo
 refused 2 'small has 1,048,576 bytes, fewer than the 67,108,863 of in.img: enlarge it, or remove it' \
   in.img small
+truncate -r in.img locked
+with=(flock locked)
+refused 1 'locked: another program has locked it (flock), perhaps another copy that writes to it' \
+  in.img locked
+with=()
 refused 2 'give one SOURCE and one TARGET, not in.img; see copy --help' in.img
 refused 2 'give one SOURCE and one TARGET; see copy --help' -- in.img out.img
 ! "$tool" nbd+unix:///?socket=none new.img 2>err || fail 'no server'
