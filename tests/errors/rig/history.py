@@ -131,6 +131,11 @@ def map_control(name):
         return mmap.mmap(file.fileno(), model.CONTROL_SIZE)
 
 
+def write(fd, content, at):
+    if os.pwrite(fd, content, at) != len(content):
+        die("a short write: is the disk full?")
+
+
 def make(name, seed, control_name=None):
     """Another program's write fails in writeback, which is reported to nobody.
     Without a control the file is small."""
@@ -145,7 +150,7 @@ def make(name, seed, control_name=None):
     if not is_device:
         os.ftruncate(fd, plan.size)
     if plan.filled:
-        os.pwrite(fd, m.changes[0].content, 0)
+        write(fd, m.changes[0].content, 0)
     elif plan.allocated and not is_device:
         os.posix_fallocate(fd, 0, plan.size)
     os.fsync(fd)
@@ -158,7 +163,7 @@ def lose_pending(fd, m, control):
     """syncfs(2) waits for the writeback.  It reports failures, but not those of
     the file: the report to fsync(2) stays pending."""
     control[model.REFUSE] = DATA
-    os.pwrite(fd, m.changes[1].content, PENDING_OFFSET)
+    write(fd, m.changes[1].content, PENDING_OFFSET)
     if libc.syncfs(fd) == -1 and ctypes.get_errno() != errno.EIO:
         die("syncfs:", os.strerror(ctypes.get_errno()))
     control[model.REFUSE] = NOTHING
@@ -317,8 +322,8 @@ class Rig:
         if error:
             down = self.is_shut_down()
             self.wrong += not down
-            print(f"history: reading {request.count} at {at}: {error.string}",
-                  "; the file system has shut itself down" if down else "",
+            print(f"history: reading {request.count} at {at}: {error.string}"
+                  + "; the file system has shut itself down" * down,
                   file=sys.stderr)
             return
         got, refused = request.buf.to_bytearray(), self.refused() > 0
