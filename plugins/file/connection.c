@@ -65,9 +65,12 @@ check_preserve (const struct connection *c)
 static void
 release (struct connection *c)
 {
-  exports_close (&c->file);
-  if (c->disk)
+  if (c->disk) {
+    disk_close (c->disk, c->file.fd);
+    c->file.fd = -1;
     disk_put (c->disk);
+  }
+  exports_close (&c->file);
   free (c);
 }
 
@@ -168,8 +171,7 @@ static int
 sync_disk (struct connection *c)
 {
   struct disk *d = c->disk;
-  const int err = errors_sync (&d->errors,
-                               c->file.writable ? c->file.fd : d->fd);
+  const int err = errors_sync (&d->errors);
 
   if (d->evictor)
     evictor_flushed (d->evictor);
@@ -272,7 +274,7 @@ connection_is_written (const struct connection *c, uint64_t offset,
   if (errors_now (&d->errors))
     return false;
   if (!d->pages.by_range)
-    return errors_sync (&d->errors, c->file.fd) == 0;
+    return errors_sync (&d->errors) == 0;
   call = errors_call_begins (&d->errors);
   errors_record (&d->errors, pagecache_wait (c->file.fd, offset, length),
                  offset, length);

@@ -133,8 +133,16 @@ file_can_extents (void *handle)
   return c->disk->can_seek_hole;
 }
 
-/* For .can_trim, and .can_multi_conn: a flush on one connection covers the
- * writes of all.  For .can_fast_zero: a request that would not be fast fails
+/* Whether a flush on one connection covers the writes of all. */
+static int
+file_can_multi_conn (void *handle)
+{
+  struct connection *c = handle;
+
+  return c->disk->id.serial == 0;
+}
+
+/* For .can_trim, and .can_fast_zero: a request that would not be fast fails
  * with EOPNOTSUPP.
  */
 static int
@@ -177,7 +185,7 @@ static struct nbdkit_plugin plugin = {
   .can_write = file_can_write,
   .can_extents = file_can_extents,
   .can_trim = always,
-  .can_multi_conn = always,
+  .can_multi_conn = file_can_multi_conn,
   .can_fast_zero = always,
   .can_fua = file_can_fua,
   .can_cache = file_can_cache,

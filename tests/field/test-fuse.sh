@@ -259,7 +259,42 @@ case_writeback_cache ()
   under=()
 }
 
+# A server that has written behind keeps the error for the handle that wrote: the
+# flush of a client covers its own writes and those of others, also of one that
+# has left; and the next client has what nobody asked for.
+case_write_behind ()
+{
+  local kind write
+
+  for kind in fuse_file fuse_disk; do
+    for write in 'a write 0 2M' 'b write 0 2M' 'b write 0 2M, b close'; do
+      rm -f "$tmp/behind"
+      "$kind" "behind=$tmp/behind"
+      serve_it
+      client_start --names "$uri"
+      ask a open, b open, b write 0 1M, a flush
+      touch "$tmp/behind"
+      # shellcheck disable=SC2086
+      ask $write
+      ask_any a flush
+      [[ $answer = 'error ENOSPC '* ]] || fail "$kind: $write: flush: $answer"
+      ask_error ENOSPC a write 8M 4K
+      client_stop
+      end
+    done
+
+    "$kind" "behind=$tmp/behind"
+    serve_it
+    another_client 'write 0 2M' >"$tmp/said"
+    eventually "$patience" grep -q 'none has got.*fail for it' "$tmp/log" ||
+      fail "$kind: the log: $(<"$tmp/log")"
+    answer=$(another_client 'write 0 4K')
+    [[ $answer = 'error ENOSPC '* ]] || fail "$kind: the next client: $answer"
+    end
+  done
+}
+
 random_file "$tmp/src" 32M
 [ $# -gt 0 ] || set -- fsync_refused fsync_of_readers no_readers interrupted \
-  always_interrupted shortage writeback_cache
+  always_interrupted shortage writeback_cache write_behind
 for name; do "case_$name"; done

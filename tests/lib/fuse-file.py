@@ -26,6 +26,9 @@ a name, as EIO.  The options:
     bad=OFFSET        refuse each read of this byte with EIO
     refuse=PATH       refuse each write with the errno "refused", while there is
                       such a file, and add its size to the file
+    behind=PATH       while there is such a file, lose each write that has
+                      returned; the next flush or fsync of the handle that wrote
+                      fails with ENOSPC, as on sshfs
 
 nbdfuse, with nbdkit's error and delay filters, serves a file that fails on
 demand, too, but has no writeback cache, refuses no open, and ignores interrupts.
@@ -37,6 +40,7 @@ SPDX-License-Identifier: BSD-3-Clause
 import contextlib
 import ctypes
 import errno
+import itertools
 import os
 import struct
 import sys
@@ -52,7 +56,7 @@ ASYNC_READ, BIG_WRITES, WRITEBACK_CACHE = 1 << 0, 1 << 5, 1 << 16
 KEEP_CACHE = 1 << 1
 MAX_WRITE = 128 * 1024
 HEADER = struct.Struct("<IIQQIIIHxx")
-READER, WRITER = 1, 2   # handles
+READER, WRITER = 1, 2   # handles; later writers have 3, 4, ...
 WRITE_IN = 40           # bytes before the data of a write
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -60,7 +64,9 @@ backing = os.open(sys.argv[1], os.O_RDWR)
 options = dict(word.split("=") for word in sys.argv[3:])
 lock = threading.Lock()
 counts = {"fsyncs": 0, "interrupted": 0, "bad_reads": 0}
+writing = itertools.count(WRITER)
 writers = []            # handles that are open for writing
+behind = set()          # handles whose writes were lost
 interrupted = {}        # events of the requests that have threads
 
 
@@ -147,6 +153,7 @@ def answer(operation, unique, body):
         if "reader" in options and handle == READER and writers:
             refuse("reader")
         if handle == WRITER:
+            handle = next(writing)
             writers.append(handle)
         return struct.pack("<QII", handle, KEEP_CACHE, 0)
     if operation in (READ, WRITE, LSEEK):
@@ -158,13 +165,20 @@ def answer(operation, unique, body):
             return os.pread(backing, size, offset)
         if operation == LSEEK:
             return struct.pack("<Q", os.lseek(backing, offset, size))
+        if os.path.exists(options.get("behind", "")):
+            behind.add(*struct.unpack_from("<Q", body))
+            return struct.pack("<II", size, 0)
         return struct.pack("<II", os.pwrite(backing, body[WRITE_IN:], offset), 0)
     if operation == STATFS:
         return struct.pack("<5Q10I", 1 << 20, 1 << 19, 1 << 19, 10, 5, 4096,
                            255, 4096, *[0] * 7)
-    if operation == RELEASE and struct.unpack_from("<Q", body) == (WRITER,):
-        writers.pop()
     if operation in (RELEASE, FSYNC, FLUSH):
+        handle, = struct.unpack_from("<Q", body)
+        if operation == RELEASE and handle in writers:
+            writers.remove(handle)
+        if operation != RELEASE and handle in behind:
+            behind.remove(handle)
+            raise OSError(errno.ENOSPC, "what was written is lost")
         return b""
     raise OSError(errno.ENOSYS, "no such request")
 

@@ -61,15 +61,18 @@ bits_count (const struct bits *b, uint32_t p, uint32_t end)
 #define SEEN 0x1000
 #define STEP 0x2000
 
+struct description {
+  uint32_t since; /* file.f_wb_err */
+  unsigned refs;  /* descriptors */
+};
+
 static struct {
   struct file *file; /* NULL = not open */
-  uint32_t since;    /* file.f_wb_err */
-  uint32_t *shared;  /* the description of a duplicate, or NULL */
-  bool direct;       /* O_DIRECT */
+  struct description *of;
+  bool direct; /* O_DIRECT */
 } descriptor[256];
 
-/* file.f_wb_err of the inherited description of each file. */
-static uint32_t inherited[MAX_FILES];
+static struct description opened[256], inherited[MAX_FILES];
 
 #define FIRST_DESCRIPTOR 1000
 
@@ -99,9 +102,7 @@ static int
 check_and_advance (int fd)
 {
   struct file *f = file_of (fd);
-  const unsigned i = fd - FIRST_DESCRIPTOR;
-  uint32_t *since = descriptor[i].shared ? descriptor[i].shared
-                                         : &descriptor[i].since;
+  uint32_t *since = &descriptor[fd - FIRST_DESCRIPTOR].of->since;
   int err = 0;
 
   if (f->wb_err != *since) {
@@ -125,29 +126,44 @@ check_flag (struct file *f)
 
 /* ---- descriptors ---- */
 
-int
-file_open (struct file *f, bool direct)
+static int
+new_descriptor (struct file *f, struct description *of, bool direct)
 {
   unsigned i;
 
   for (i = 0; i < 256; i++)
     if (descriptor[i].file == NULL) {
       descriptor[i].file = f;
-      descriptor[i].since = errseq_sample (f);
-      descriptor[i].shared = NULL;
+      descriptor[i].of = of;
       descriptor[i].direct = direct;
+      of->refs++;
       return FIRST_DESCRIPTOR + i;
     }
   fault ("too many descriptors");
 }
 
 int
-file_dup (struct file *f)
+file_open (struct file *f, bool direct)
 {
-  const int fd = file_open (f, false);
+  struct description *d = opened;
 
-  descriptor[fd - FIRST_DESCRIPTOR].shared = &inherited[f->nr];
-  return fd;
+  while (d->refs > 0) /* there are as many as descriptors */
+    d++;
+  d->since = errseq_sample (f);
+  return new_descriptor (f, d, direct);
+}
+
+int
+file_inherit (struct file *f)
+{
+  return new_descriptor (f, &inherited[f->nr], false);
+}
+
+int
+file_dup (int fd)
+{
+  return new_descriptor (file_of (fd), descriptor[fd - FIRST_DESCRIPTOR].of,
+                         false);
 }
 
 struct file *
@@ -181,6 +197,7 @@ void
 kernel_close (int fd)
 {
   file_of (fd);
+  descriptor[fd - FIRST_DESCRIPTOR].of->refs--;
   descriptor[fd - FIRST_DESCRIPTOR].file = NULL;
 }
 
@@ -191,6 +208,7 @@ files_reset (void)
   unsigned i;
 
   memset (descriptor, 0, sizeof descriptor);
+  memset (opened, 0, sizeof opened);
   memset (inherited, 0, sizeof inherited);
   for (i = 0; i < MAX_FILES; i++) {
     struct file *f = &file[i];

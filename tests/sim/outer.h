@@ -37,6 +37,7 @@ sim_strdup (const char *s)
 /* In server.c. */
 bool sim_may_grow (void);
 __typeof__ (close) sim_close;
+int sim_fcntl (int fd, int command, int least);
 __typeof__ (fallocate) sim_fallocate;
 __typeof__ (fopen) sim_fopen;
 __typeof__ (fstat) sim_fstat;
@@ -60,6 +61,7 @@ __typeof__ (evictor_write_ends) sim_evictor_write_ends;
 #ifndef SIM_SERVER_H
 #define close sim_close
 #define fallocate sim_fallocate
+#define fcntl sim_fcntl
 #define fopen sim_fopen
 #define fstat sim_fstat
 #define fstatfs sim_fstatfs

@@ -241,16 +241,16 @@ promise_read_begins (struct file *f, uint64_t offset, uint64_t length,
 }
 
 /* Whether the kernel may have taken the only copy of a version, or it was lost
- * and its clients had left before the present ones came.  Where all descriptors
- * of the server are one, the evictor may miss a report that a client's call is
- * going to record, and drop the page.
+ * and its clients had left before the present ones came.  Where all share one
+ * description, the evictor may miss a report that a client's call is going to
+ * record, and drop the page.
  */
 static bool
 may_be_gone (const struct file *f, uint32_t p, uint32_t version)
 {
   return P.flush_error_one_in || P.start_error_one_in || bit (&f->taken, p) ||
-         (f->page[p].lost &&
-          (P.inherited || writes[version].at < known[f->nr].returned));
+         (f->page[p].lost && (P.inherited || P.fs >= FUSE_WRITEBACK ||
+                              writes[version].at < known[f->nr].returned));
 }
 
 /* "What is read is what was written." */

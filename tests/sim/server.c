@@ -337,7 +337,7 @@ open_description (struct file *f)
 {
   errno = EMFILE;
   return is_lacking (DESCRIPTOR, P.no_file_one_in) ? -1
-         : P.inherited                             ? file_dup (f)
+         : P.inherited                             ? file_inherit (f)
                                                    : file_open (f, false);
 }
 
@@ -543,6 +543,13 @@ zero_began (void)
   const struct service *s = serving[self ()];
 
   return s && s->punches ? s->event : 0;
+}
+
+int
+sim_fcntl (int fd, int command, int least)
+{
+  errno = EMFILE;
+  return is_lacking (DESCRIPTOR, P.no_file_one_in) ? -1 : file_dup (fd);
 }
 
 int

@@ -357,8 +357,11 @@ int file_open (struct file *f, bool direct);
 bool file_is_direct (int fd); /* with O_DIRECT */
 struct file *file_of (int fd);
 
-/* A descriptor of the one description that the server has inherited. */
-int file_dup (struct file *f);
+/* A descriptor of the one description that the server has inherited; and one of
+ * the same description as another.
+ */
+int file_inherit (struct file *f);
+int file_dup (int fd);
 
 void check_no_descriptor (void);
 
