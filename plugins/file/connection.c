@@ -1,5 +1,5 @@
-/* A connection: one NBD client's view of a disk, with a file description
- * of its own, and the reading, writing and flushing through it.
+/* A connection: one NBD client's view of a disk, and the reading, writing and
+ * flushing through it.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

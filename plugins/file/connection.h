@@ -1,5 +1,5 @@
 /* A connection: one NBD client's view of a disk, with a file description of its
- * own, and its requests.
+ * own (on FUSE, the first client's), and its requests.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause

@@ -55,8 +55,8 @@ struct disk {
                        * registry's lock */
   struct lock opening; /* held while a client opens the disk, or it is closed to
                         * be kept */
-  /* Descriptions of its own: the one that flushes sync, -1 = not open yet, and
-   * the evictor's, -1 = no evictor.
+  /* Descriptions of its own (on FUSE, the first client's): the one that flushes
+   * sync, -1 = not open yet, and the evictor's, -1 = no evictor.
    */
   int fd, evictor_fd;
   bool writable; /* the first client could open it for writing; until it is
