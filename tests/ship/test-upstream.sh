@@ -7,7 +7,7 @@
 
 # shellcheck source=../lib/lib.sh
 . "${srcdir:-.}/lib/lib.sh" || exit
-need fincore nbdcopy nbdinfo
+need fincore nbdcopy nbdinfo sshfs
 need_root
 need_strace
 [ -c /dev/fuse ] || lacks 'needs /dev/fuse'
