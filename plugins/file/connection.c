@@ -1,5 +1,5 @@
-/* A connection: one NBD client's view of a disk, and the reading, writing and
- * flushing through it.
+/* A connection: one NBD client's view of a disk, with a file description
+ * of its own, and the reading, writing and flushing through it.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -61,12 +61,18 @@ check_preserve (const struct connection *c)
   return -1;
 }
 
-/* Close what is open. */
+/* Close what is open.  On NFS and FUSE close(2) writes dirty pages, and reports
+ * what has failed.
+ */
 static void
 release (struct connection *c)
 {
   if (c->disk) {
-    disk_close (c->disk, c->file.fd);
+    const unsigned call = errors_call_begins (&c->disk->errors);
+
+    if (close (c->file.fd) == -1 && errno != EINTR && c->unsynced)
+      errors_record (&c->disk->errors, errno, 0, 0);
+    errors_call_ends (&c->disk->errors, call);
     c->file.fd = -1;
     disk_put (c->disk);
   }
@@ -171,8 +177,10 @@ static int
 sync_disk (struct connection *c)
 {
   struct disk *d = c->disk;
-  const int err = errors_sync (&d->errors);
+  int err;
 
+  c->unsynced = false;
+  err = errors_sync (&d->errors, c->file.writable ? c->file.fd : d->fd);
   if (d->evictor)
     evictor_flushed (d->evictor);
   return err ? refuse (c) : 0;
@@ -274,7 +282,7 @@ connection_is_written (const struct connection *c, uint64_t offset,
   if (errors_now (&d->errors))
     return false;
   if (!d->pages.by_range)
-    return errors_sync (&d->errors) == 0;
+    return errors_sync (&d->errors, c->file.fd) == 0;
   call = errors_call_begins (&d->errors);
   errors_record (&d->errors, pagecache_wait (c->file.fd, offset, length),
                  offset, length);
@@ -286,12 +294,14 @@ connection_is_written (const struct connection *c, uint64_t offset,
 int
 connection_change_begins (struct connection *c)
 {
+  c->unsynced = true;
   return errors_change_begins (&c->disk->errors) ? refuse (c) : 0;
 }
 
 int
 connection_change_ends (struct connection *c, uint32_t flags, int err)
 {
+  c->unsynced = true; /* a flush may have come in between */
   return err == 0 && (flags & NBDKIT_FLAG_FUA) ? sync_disk (c) : err;
 }
 

@@ -1,5 +1,5 @@
 /* A connection: one NBD client's view of a disk, with a file description of its
- * own (on FUSE, the first client's), and its requests.
+ * own, and its requests.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -49,6 +49,7 @@ struct connection {
   struct exported file; /* other clients may have opened it by another name */
   struct stats *stats;  /* of that name, has its own atomics; NULL = none */
   struct disk *disk;    /* holds one reference */
+  atomic_bool unsynced; /* it has changed the disk since its last flush */
   _Atomic uint64_t read_at; /* the second in which it read last */
   atomic_uint nr_continued; /* streams that were continued in that second */
   struct stream streams[MAX_STREAMS];

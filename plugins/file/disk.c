@@ -82,28 +82,18 @@ report_calls (const struct disk *d, struct counters *counters)
                 counts, reads);
 }
 
-/* Whether all share one description: the first client's.  A FUSE server, such
- * as sshfs, may keep a write that has returned, and its error, for the handle
- * that wrote.  With the kernel's writeback cache it wrote through any of them.
- * NFS keeps both for the file.
- */
-static bool
-shares_description (const struct disk *d)
-{
-  return pagecache_syncs_handles (d->id.magic) &&
-         d->id.magic != NFS_SUPER_MAGIC;
-}
-
-/* Open a description for the disk itself.  On NFS it has the rights of the
- * client: with more, the file may be busy for other processes.  Elsewhere it
- * only reads, so that the close of a writer is the client's.  Returns -1 with
- * nbdkit_error called.
+/* Open a description for the disk itself.  On network file systems it has the
+ * rights of the client, because with fewer, fsync(2) fails on some, and with
+ * more, the file may be busy for other processes.  On FUSE it is the client's:
+ * the kernel's writeback cache writes through any that can write, and the
+ * server may keep an error for that one.  Elsewhere it only reads, so that the
+ * close of a writer is the client's.  Returns -1 with nbdkit_error called.
  */
 static int
 open_description (const struct disk *d, const struct exported *e)
 {
-  const bool writes = e->writable && d->id.magic == NFS_SUPER_MAGIC;
-  const int fd = shares_description (d)
+  const bool writes = e->writable && pagecache_syncs_handles (d->id.magic);
+  const int fd = d->id.magic == FUSE_SUPER_MAGIC
                    ? fcntl (e->fd, F_DUPFD_CLOEXEC, 3)
                    : exports_reopen (e->fd, writes ? O_RDWR : O_RDONLY,
                                      e->name);
@@ -198,6 +188,7 @@ set_up (struct disk *d, const struct exported *e)
 {
   struct stats *stats = stats_of (e->path);
   struct errors_config errors = {
+    .per_handle = pagecache_syncs_handles (d->id.magic),
     .writable = e->writable,
     .before = d->lost,
     .name = d->name,
@@ -221,32 +212,6 @@ set_up (struct disk *d, const struct exported *e)
   if (d->direct.is_open && !d->direct_is_exact)
     posix_fadvise (d->direct.fd, 0, 0, POSIX_FADV_RANDOM);
   return true;
-}
-
-void
-disk_close (struct disk *d, int fd)
-{
-  const unsigned call = errors_call_begins (&d->errors);
-
-  if (close (fd) == -1 && errno != EINTR && errors_changed (&d->errors))
-    errors_record (&d->errors, errno, 0, 0);
-  errors_call_ends (&d->errors, call);
-}
-
-/* For a later client, through whose own description the kernel may have written
- * in the meantime.  Returns false with nbdkit_error called.
- */
-static bool
-share_description (struct disk *d, struct exported *e)
-{
-  const struct exported first = { .fd = d->fd, .name = e->name };
-  const int fd = open_description (d, &first);
-
-  if (fd >= 0) {
-    disk_close (d, e->fd);
-    e->fd = fd;
-  }
-  return fd >= 0;
 }
 
 /* Return the disk in the registry that is the same as "made", or else "made",
@@ -276,7 +241,7 @@ registered (struct disk *made)
 }
 
 struct disk *
-disk_get (struct exported *e)
+disk_get (const struct exported *e)
 {
   struct disk *d, *made;
   struct identity id;
@@ -299,8 +264,6 @@ disk_get (struct exported *e)
   lock_take (&d->opening);
   if (d->fd == -1)
     is_open = set_up (d, e);
-  else if (shares_description (d))
-    is_open = share_description (d, e);
   lock_release (&d->opening);
   if (is_open)
     return d;

@@ -55,8 +55,8 @@ struct disk {
                        * registry's lock */
   struct lock opening; /* held while a client opens the disk, or it is closed to
                         * be kept */
-  /* Descriptions of its own (on FUSE, the first client's): the one that flushes
-   * sync, -1 = not open yet, and the evictor's, -1 = no evictor.
+  /* Descriptions of its own: the one that flushes sync, -1 = not open yet, and
+   * the evictor's, -1 = no evictor.
    */
   int fd, evictor_fd;
   bool writable; /* the first client could open it for writing; until it is
@@ -84,17 +84,10 @@ struct disk {
 
 /* Return the disk of an open export, with one more reference.  All connections
  * that are proven to be open on the same file share it, see struct identity.
- * The caller keeps "e", with another descriptor where all share a description.
- * Blocks while another client opens the same file.  Returns NULL with
- * nbdkit_error called.
+ * The caller keeps "e" and its descriptor.  Blocks while another client opens
+ * the same file. Returns NULL with nbdkit_error called.
  */
-struct disk *disk_get (struct exported *e);
-
-/* Close a descriptor of the disk, before disk_put.  On NFS and FUSE close(2)
- * writes dirty pages, and reports what has failed, earlier writes included: the
- * error closes the latch.
- */
-void disk_close (struct disk *d, int fd);
+struct disk *disk_get (const struct exported *e);
 
 /* Drop one reference.  Does not block.  After the last one the disk's thread
  * writes back and drops what is left of the disk in the page cache, and frees

@@ -21,7 +21,7 @@ int exports_check (const char *key, const char *value);
 struct exported {
   int fd;        /* of a regular file or block device, for this client alone:
                   * readahead state, and writeback errors, are kept per
-                  * description (but see disk_get) */
+                  * description */
   bool writable; /* false if "readonly", or if writing is not permitted */
   char *name;    /* for messages: the escaped export name or path */
   char *path;    /* for statistics: where the file is, not escaped */

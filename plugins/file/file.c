@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -133,13 +134,16 @@ file_can_extents (void *handle)
   return c->disk->can_seek_hole;
 }
 
-/* Whether a flush on one connection covers the writes of all. */
+/* Whether a flush on one connection covers the writes of all.  A FUSE server,
+ * such as sshfs, may keep a write that has returned, and its error, for the
+ * handle that wrote.
+ */
 static int
 file_can_multi_conn (void *handle)
 {
-  struct connection *c = handle;
+  const struct connection *c = handle;
 
-  return c->disk->id.serial == 0;
+  return c->disk->id.magic != FUSE_SUPER_MAGIC;
 }
 
 /* For .can_trim, and .can_fast_zero: a request that would not be fast fails

@@ -26,6 +26,7 @@ a name, as EIO.  The options:
     bad=OFFSET        refuse each read of this byte with EIO
     refuse=PATH       refuse each write with the errno "refused", while there is
                       such a file, and add its size to the file
+    flush=ERRNO       refuse each flush, which is a close(2)
     behind=PATH       while there is such a file, lose each write that has
                       returned; the next flush or fsync of the handle that wrote
                       fails with ENOSPC, as on sshfs
@@ -176,6 +177,8 @@ def answer(operation, unique, body):
         handle, = struct.unpack_from("<Q", body)
         if operation == RELEASE and handle in writers:
             writers.remove(handle)
+        if operation == FLUSH and "flush" in options:
+            refuse("flush")
         if operation != RELEASE and handle in behind:
             behind.remove(handle)
             raise OSError(errno.ENOSPC, "what was written is lost")

@@ -241,9 +241,9 @@ promise_read_begins (struct file *f, uint64_t offset, uint64_t length,
 }
 
 /* Whether the kernel may have taken the only copy of a version, or it was lost
- * and its clients had left before the present ones came.  Where all share one
- * description, the evictor may miss a report that a client's call is going to
- * record, and drop the page.
+ * and its clients had left before the present ones came.  Where the evictor
+ * shares the description of a client, it may miss a report that the client's
+ * call is going to record, and drop the page.
  */
 static bool
 may_be_gone (const struct file *f, uint32_t p, uint32_t version)

@@ -18,12 +18,13 @@
 #include "eviction/pagecache.h"
 
 /* Descriptors: the one that flushes sync, a connection's, the evictor's. */
-enum { DISK_FD = 3, EVICTOR_FD, FDS };
+enum { DISK_FD = 3, OWN_FD, EVICTOR_FD, FDS };
 
 /* ---- the kernel ---- */
 
 static int page_error[FDS]; /* of writeback, not reported there yet */
 static int fsync_error;     /* what each fsync returns */
+static bool no_range;       /* sync_file_range is refused */
 static bool read_only;      /* the disk */
 static int synced;          /* the last descriptor */
 static atomic_uint syncs, inside, waits;
@@ -56,6 +57,12 @@ kernel_sync (int fd)
   sched_yield ();
   atomic_fetch_sub (&inside, 1);
   return err ? err : fsync_error;
+}
+
+bool
+pagecache_has_range (int fd)
+{
+  return !no_range;
 }
 
 bool
@@ -112,9 +119,10 @@ static struct errors e;
 static struct counters counters;
 
 static void
-begin (void)
+begin (bool per_handle)
 {
   const struct errors_config config = { .fd = DISK_FD,
+                                        .per_handle = per_handle,
                                         .writable = !read_only,
                                         .name = "disk.img",
                                         .counters = &counters };
@@ -128,7 +136,7 @@ begin (void)
 static int
 flush (void)
 {
-  return errors_sync (&e);
+  return errors_sync (&e, OWN_FD);
 }
 
 /* Every later change and flush fails with "err", the log has one line, and the
@@ -161,13 +169,22 @@ assert_open (void)
 /* ---- the latch ---- */
 
 static const struct {
-  int page_error, fsync_error, result;
+  bool per_handle, no_range;
+  int fd, page_error, fsync_error, result;
 } reports[] = {
-  { .page_error = EIO, .result = EIO },
-  { .page_error = EDQUOT, .result = ENOSPC },
-  { .fsync_error = ENOSPC, .result = ENOSPC },
+  { .fd = DISK_FD, .page_error = EIO, .result = EIO },
+  { .fd = DISK_FD, .page_error = EDQUOT, .result = ENOSPC },
+  { .fd = DISK_FD, .fsync_error = ENOSPC, .result = ENOSPC },
+  { .fd = DISK_FD, .fsync_error = EINVAL, .result = EINVAL },
   /* The same errno value as of an fsync that does not exist. */
-  { .fsync_error = EINVAL, .result = EINVAL },
+  { true, .fd = OWN_FD, .page_error = EINVAL, .result = EINVAL },
+  /* The connection is younger than the error. */
+  { true, .fd = DISK_FD, .page_error = EIO, .result = EIO },
+  { true, .fd = DISK_FD, .page_error = EIO, EINVAL, .result = EINVAL },
+  /* In a sandbox only fsync reports errors. */
+  { true, true, .fd = OWN_FD, .page_error = EIO, .result = EIO },
+  { true, true, .fd = DISK_FD, .page_error = EIO, .result = EIO },
+  { true, true, .fd = DISK_FD, .fsync_error = EINVAL, .result = EINVAL },
 };
 
 static void
@@ -176,12 +193,14 @@ each_report_to_a_flush_closes_it (void **state)
   unsigned i;
 
   for (i = 0; i < COUNT (reports); i++) {
-    begin ();
-    page_error[DISK_FD] = reports[i].page_error;
+    no_range = reports[i].no_range;
+    begin (reports[i].per_handle);
+    page_error[reports[i].fd] = reports[i].page_error;
     fsync_error = reports[i].fsync_error;
     assert_int_equal (flush (), reports[i].result);
     assert_closed (reports[i].result);
   }
+  no_range = false;
 }
 
 /* Such file systems often lack fsync. */
@@ -189,13 +208,13 @@ static void
 a_refusal_is_no_error_of_a_read_only_disk (void **state)
 {
   read_only = true;
-  begin ();
+  begin (false);
   fsync_error = EINVAL;
   assert_int_equal (flush (), 0);
   assert_open ();
 
   /* But another one may be of what was written before. */
-  begin ();
+  begin (false);
   fsync_error = EIO;
   assert_int_equal (flush (), EIO);
   assert_closed (EIO);
@@ -205,7 +224,7 @@ a_refusal_is_no_error_of_a_read_only_disk (void **state)
 static void
 an_error_is_unreported_until_a_request_fails (void **state)
 {
-  begin ();
+  begin (false);
   assert_int_equal (errors_report (&e), 0); /* there is none to tell */
   errors_record (&e, EOPNOTSUPP, 0, 0);     /* which means more to nbdkit */
   assert_int_equal (errors_change_begins (&e), EIO);
@@ -265,6 +284,7 @@ wait_until (atomic_uint *nr, unsigned is)
 }
 
 static const struct during {
+  bool per_handle;
   int page_error; /* of the next sync */
   int recorded;   /* while the first one is in progress */
   unsigned syncs;
@@ -272,6 +292,7 @@ static const struct during {
   { .syncs = 2 },
   { .page_error = EIO, .syncs = 2 },
   { .recorded = ENOSPC, .syncs = 1 }, /* the disk may not answer any more */
+  { .per_handle = true, .syncs = 1 + COUNT (other) },
 }, *now;
 
 /* Flushes that ask while a sync is in progress. */
@@ -292,13 +313,13 @@ the_next_sync_serves_all_that_ask (void **state)
   for (now = during; now < during + COUNT (during); now++) {
     const int latch = now->page_error + now->recorded;
 
-    begin ();
+    begin (now->per_handle);
     assert_int_equal (errors_change_begins (&e), 0);
     during_sync = others_ask;
     flush ();
     assert_results (COUNT (other), latch);
     assert_int_equal (syncs, now->syncs);
-    assert_int_equal (synced, DISK_FD);
+    assert_int_equal (synced, now->per_handle ? OWN_FD : DISK_FD);
     if (latch)
       assert_closed (latch);
     else
@@ -329,7 +350,7 @@ a_sync_waits_for_calls_that_began_before_its_end (void **state)
   unsigned i;
 
   for (i = 0; i < 3; i++) {
-    begin ();
+    begin (false);
     if (i == 0)
       a_call_begins ();
     if (i == 1)
@@ -356,7 +377,7 @@ a_sync_does_not_wait_for_later_calls (void **state)
 {
   unsigned i;
 
-  begin ();
+  begin (false);
   for (i = 0; i < 20; i++) {
     a_call_begins ();
     start (1);
@@ -378,28 +399,28 @@ a_sync_does_not_wait_for_later_calls (void **state)
 static void
 the_evictor_syncs_only_what_is_not_stored (void **state)
 {
-  struct pagecache pc = { .has_range = true, .shows_writeback = true };
+  struct pagecache pc = { .shows_writeback = true };
 
-  begin ();
+  begin (true);
   is_clean = true;
-  errors_sync_lazily (&e, EVICTOR_FD, &pc);
+  errors_sync_lazily (&e, OWN_FD, &pc);
   assert_int_equal (syncs, 0);
   is_clean = false;
   write_cleans = true;
-  errors_sync_lazily (&e, EVICTOR_FD, &pc);
+  errors_sync_lazily (&e, OWN_FD, &pc);
   assert_int_equal (syncs, 0);
   is_clean = pc.shows_writeback = false;
-  errors_sync_lazily (&e, EVICTOR_FD, &pc);
+  errors_sync_lazily (&e, OWN_FD, &pc);
   assert_int_equal (syncs, 1);
   is_clean = true;
-  page_error[EVICTOR_FD] = EPERM;
-  errors_sync_lazily (&e, EVICTOR_FD, &pc);
+  page_error[OWN_FD] = EPERM;
+  errors_sync_lazily (&e, OWN_FD, &pc);
   is_clean = write_cleans = false;
   assert_closed (EPERM);
 
-  begin ();
+  begin (true);
   fsync_error = EINVAL;
-  errors_sync_lazily (&e, EVICTOR_FD, &pc);
+  errors_sync_lazily (&e, OWN_FD, &pc);
   assert_closed (EINVAL);
 }
 

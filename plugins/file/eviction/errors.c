@@ -20,6 +20,7 @@ void
 errors_init (struct errors *e, const struct errors_config *config)
 {
   *e = (struct errors){ .config = *config, .first = config->before };
+  e->has_range = pagecache_has_range (config->fd);
   lock_init (&e->lock);
   cond_init (&e->call_ended);
   cond_init (&e->synced);
@@ -166,7 +167,7 @@ errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
 {
   const unsigned call = errors_call_begins (e);
   bool is_clean = pagecache_is_clean (pc, fd);
-  const int err = pc->has_range ? pagecache_wait (fd, 0, 0) : 0;
+  const int err = e->has_range ? pagecache_wait (fd, 0, 0) : 0;
 
   errors_record (e, err, 0, 0);
   if (!is_clean && pc->shows_writeback)
@@ -176,12 +177,14 @@ errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
   errors_call_ends (e, call);
 }
 
-/* The next sync.  Then wait until all calls that are in progress have recorded
- * their result: those that begin later have the other phase, which has no call
- * left from the sync before.
+/* The next sync.  A connection may have been opened after an error of its file,
+ * so the disk's description, which is as old as the disk, is asked, too.  Then
+ * wait until all calls that are in progress have recorded their result: those
+ * that begin later have the other phase, which has no call left from the sync
+ * before.
  */
 static void
-sync_unlocks (struct errors *e)
+sync_unlocks (struct errors *e, int fd)
 {
   unsigned before;
 
@@ -189,7 +192,11 @@ sync_unlocks (struct errors *e)
   e->nr_syncs++;
   e->syncing = true;
   lock_release (&e->lock);
-  sync_fd (e, e->config.fd);
+  sync_fd (e, fd);
+  if (fd != e->config.fd && e->has_range)
+    errors_record (e, pagecache_error (e->config.fd), 0, 0);
+  else if (fd != e->config.fd)
+    sync_fd (e, e->config.fd);
   lock_take (&e->lock);
   before = e->phase;
   e->phase = !before;
@@ -200,18 +207,19 @@ sync_unlocks (struct errors *e)
 }
 
 int
-errors_sync (struct errors *e)
+errors_sync (struct errors *e, int fd)
 {
+  const bool own = e->config.per_handle;
   uint64_t mine;
 
   if (errors_now (e)) /* do not wait for a disk that may not answer */
     return errors_now (e);
   lock_take (&e->lock);
   mine = e->nr_syncs + 1; /* the next one that begins */
-  while (e->syncing && e->nr_syncs <= mine)
+  while (e->syncing && (own || e->nr_syncs <= mine))
     lock_wait (&e->lock, &e->synced);
-  if (e->nr_syncs < mine && !errors_now (e))
-    sync_unlocks (e);
+  if ((own || e->nr_syncs < mine) && !errors_now (e))
+    sync_unlocks (e, own ? fd : e->config.fd);
   lock_release (&e->lock);
   return errors_now (e);
 }

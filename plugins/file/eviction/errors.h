@@ -17,8 +17,8 @@
  * - before a sync ends, it waits for the other calls that may get a report and
  *   that began before.
  *
- * Where errors may belong to the handle that wrote, all share one description,
- * see disk.c.
+ * File systems that sync each open handle (FUSE, NFS) sync the connection's own
+ * description.
  *
  * Copyright (C) 2026 The nbdkit-windowed-file authors
  * SPDX-License-Identifier: BSD-3-Clause
@@ -38,6 +38,7 @@ struct pagecache;
 
 struct errors_config {
   int fd;           /* the description that flushes sync */
+  bool per_handle;  /* see pagecache_syncs_handles */
   bool writable;    /* clients may change the disk */
   int before;       /* errno value of an error of an earlier life of the disk,
                      * for which no request has failed, or 0 */
@@ -47,6 +48,7 @@ struct errors_config {
 
 struct errors {
   struct errors_config config; /* constant */
+  bool has_range;              /* see pagecache_has_range; constant */
   atomic_bool changed;         /* a request has changed the disk */
   _Atomic int first;           /* errno value of the first error; 0 = none: the
                                 * latch is open */
@@ -112,13 +114,13 @@ int errors_change_begins (struct errors *e);
 /* Whether a request has changed the disk. */
 bool errors_changed (const struct errors *e);
 
-/* For a flush or a request with FUA: make all that was written durable.
- * Returns 0, or the errno value with which the request fails.  Blocks on the
- * disk.
+/* For a flush or a request with FUA: make all that was written durable.  "fd"
+ * is the connection's own descriptor.  Returns 0, or the errno value with which
+ * the request fails.  Blocks on the disk.
  *
  * A file system that has no fsync, or refuses it to this descriptor, closes the
  * latch of a writable disk.
  */
-int errors_sync (struct errors *e);
+int errors_sync (struct errors *e, int fd);
 
 #endif /* FILE_ERRORS_H */

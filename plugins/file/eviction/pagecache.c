@@ -131,6 +131,12 @@ pagecache_syncs_handles (uint32_t magic)
          magic != TMPFS_MAGIC;
 }
 
+bool
+pagecache_has_range (int fd)
+{
+  return kernel_sync_range (fd, 0, 1, 0) == 0;
+}
+
 /* Whether mincore(2) reports which pages are resident.  For a file that the
  * process neither owns nor may write, mincore reports all pages as resident,
  * even 4 MiB beyond the end of the file.  Nearer pages may be there: those of
@@ -161,6 +167,7 @@ void
 pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 {
   struct kernel_counts counts;
+  const bool has_range = pagecache_has_range (fd);
   struct statfs fs;
 
   pc->unit = kernel_page_size ();
@@ -170,15 +177,14 @@ pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
       fstatfs (fd, &fs) == 0 && (uint32_t) fs.f_bsize > pc->unit &&
       65536 % fs.f_bsize == 0) /* the largest block, Linux 6.18 */
     pc->unit = fs.f_bsize;
-  pc->has_range = kernel_sync_range (fd, 0, 1, 0) == 0;
-  pc->by_range = waits_by_range (magic) && pc->has_range;
+  pc->by_range = waits_by_range (magic) && has_range;
   if (magic != OVERLAYFS_SUPER_MAGIC && kernel_count (fd, 0, 1, &counts))
     pc->counts = COUNTS_BY_CACHESTAT;
   else if (has_mincore (fd))
     pc->counts = COUNTS_BY_MINCORE;
   else
     pc->counts = COUNTS_BY_NOTHING;
-  pc->clean_is_stored = pc->counts == COUNTS_BY_CACHESTAT && pc->has_range &&
+  pc->clean_is_stored = pc->counts == COUNTS_BY_CACHESTAT && has_range &&
                         magic != NFS_SUPER_MAGIC;
 }
 
