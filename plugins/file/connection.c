@@ -294,14 +294,13 @@ connection_is_written (const struct connection *c, uint64_t offset,
 int
 connection_change_begins (struct connection *c)
 {
-  c->unsynced = true;
   return errors_change_begins (&c->disk->errors) ? refuse (c) : 0;
 }
 
 int
 connection_change_ends (struct connection *c, uint32_t flags, int err)
 {
-  c->unsynced = true; /* a flush may have come in between */
+  c->unsynced = true;
   return err == 0 && (flags & NBDKIT_FLAG_FUA) ? sync_disk (c) : err;
 }
 

@@ -49,7 +49,7 @@ struct connection {
   struct exported file; /* other clients may have opened it by another name */
   struct stats *stats;  /* of that name, has its own atomics; NULL = none */
   struct disk *disk;    /* holds one reference */
-  atomic_bool unsynced; /* it has changed the disk since its last flush */
+  atomic_bool unsynced; /* a change has ended since its last flush */
   _Atomic uint64_t read_at; /* the second in which it read last */
   atomic_uint nr_continued; /* streams that were continued in that second */
   struct stream streams[MAX_STREAMS];

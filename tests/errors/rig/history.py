@@ -442,7 +442,7 @@ class Rig:
                                 ctypes.c_int64(0), 2) == -1:
             die("sync_file_range:", os.strerror(ctypes.get_errno()))
 
-    def read_foreign(self):
+    def read_elsewhere(self):
         """Somebody else reads the file, so that it has more in memory than the
         server brought there."""
         at = self.below(self.model.size)
@@ -486,7 +486,7 @@ class Rig:
     # Up to which of 1000 numbers each action has them.
     fault_mix = {WRITE: 550, ZERO: 610, TRIM: 640, READ: 710, FLUSH: 780,
                  "writeback": 850, "wait": 920, "reopen": 925, "leave": 940,
-                 "refuse": 980, "foreign": 1000}
+                 "refuse": 980, "elsewhere": 1000}
     crash_mix = {WRITE: 600, ZERO: 680, TRIM: 730, READ: 780, FLUSH: 850,
                  "writeback": 900, "wait": 990, "reopen": 1000}
 
@@ -508,8 +508,8 @@ class Rig:
             self.wait(self.below(10 if self.records else 20))
         elif action == "reopen":
             self.reopen(c)
-        elif action == "foreign":
-            self.read_foreign()
+        elif action == "elsewhere":
+            self.read_elsewhere()
         elif action == "leave" and self.leaves:
             self.leave()
         elif not self.refusing:
