@@ -29,7 +29,7 @@ static struct lock registry_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static void *registry;
 static unsigned nr_open, nr_kept; /* disks: with references or a thread, and
                                    * remembered for an error */
-static struct cond disk_closed = { .cond = PTHREAD_COND_INITIALIZER };
+static pthread_cond_t disk_closed = PTHREAD_COND_INITIALIZER;
 static pthread_t last_thread; /* that freed its disk, to be joined; 0 = none */
 
 /* The most disks without clients that are remembered for an error. */
@@ -188,6 +188,7 @@ set_up (struct disk *d, const struct exported *e)
 {
   struct stats *stats = stats_of (e->path);
   struct errors_config errors = {
+    .pages = &d->pages,
     .per_handle = pagecache_syncs_handles (d->id.magic),
     .writable = e->writable,
     .before = d->lost,
@@ -200,8 +201,8 @@ set_up (struct disk *d, const struct exported *e)
     return false;
   d->writable = e->writable;
   d->direct_works = false; /* the disk may be kept from an earlier life */
-  errors_init (&d->errors, &errors);
   disk_probe (d, e->fd);
+  errors_init (&d->errors, &errors);
   if (add_evictor (d, e, errors.counters) == -1) {
     take_down (d);
     return false;

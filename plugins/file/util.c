@@ -57,76 +57,76 @@ lock_release (struct lock *l)
 }
 
 void
-cond_init (struct cond *c)
+cond_init (pthread_cond_t *c)
 {
   pthread_condattr_t attr;
 
   pthread_condattr_init (&attr);
   pthread_condattr_setclock (&attr, CLOCK_MONOTONIC);
-  pthread_cond_init (&c->cond, &attr);
+  pthread_cond_init (c, &attr);
   pthread_condattr_destroy (&attr);
 }
 
 void
-cond_destroy (struct cond *c)
+cond_destroy (pthread_cond_t *c)
 {
-  pthread_cond_destroy (&c->cond);
+  pthread_cond_destroy (c);
 }
 
 void
-cond_signal (struct cond *c)
+cond_signal (pthread_cond_t *c)
 {
-  pthread_cond_signal (&c->cond);
+  pthread_cond_signal (c);
 }
 
 void
-cond_broadcast (struct cond *c)
+cond_broadcast (pthread_cond_t *c)
 {
-  pthread_cond_broadcast (&c->cond);
+  pthread_cond_broadcast (c);
 }
 
 void
-lock_wait (struct lock *l, struct cond *c)
+lock_wait (struct lock *l, pthread_cond_t *c)
 {
   lock_assert (l);
   set_holder (l, 0);
-  pthread_cond_wait (&c->cond, &l->mutex);
+  pthread_cond_wait (c, &l->mutex);
   set_holder (l, pthread_self ());
 }
 
 void
-lock_wait_until (struct lock *l, struct cond *c, uint64_t at)
+lock_wait_until (struct lock *l, pthread_cond_t *c, uint64_t at)
 {
   const struct timespec t = { at / 1000000000, at % 1000000000 };
 
   lock_assert (l);
   set_holder (l, 0);
-  pthread_cond_timedwait (&c->cond, &l->mutex, &t);
+  pthread_cond_timedwait (c, &l->mutex, &t);
   set_holder (l, pthread_self ());
 }
 
 void
-semaphore_init (struct semaphore *s)
+semaphore_init (sem_t *s)
 {
-  sem_init (&s->sem, 0, 0);
+  sem_init (s, 0, 0);
 }
 
 void
-semaphore_destroy (struct semaphore *s)
+semaphore_destroy (sem_t *s)
 {
-  sem_destroy (&s->sem);
+  sem_destroy (s);
 }
 
 void
-semaphore_post (struct semaphore *s)
+semaphore_post (sem_t *s)
 {
-  sem_post (&s->sem);
+  sem_post (s);
 }
 
 void
-semaphore_wait (struct semaphore *s)
+semaphore_wait (sem_t *s)
 {
-  while (sem_wait (&s->sem) == -1) /* EINTR */
+  while (sem_wait (s) == -1) /* EINTR */
     ;
 }
 

@@ -39,31 +39,23 @@ void lock_assert (const struct lock *l);
 /* A condition, whose waits with a time limit use CLOCK_MONOTONIC if cond_init
  * has made it.
  */
-struct cond {
-  pthread_cond_t cond;
-};
-
-void cond_init (struct cond *c);
-void cond_destroy (struct cond *c);
-void cond_signal (struct cond *c);    /* wake one waiting thread */
-void cond_broadcast (struct cond *c); /* wake all */
+void cond_init (pthread_cond_t *c);
+void cond_destroy (pthread_cond_t *c);
+void cond_signal (pthread_cond_t *c);    /* wake one waiting thread */
+void cond_broadcast (pthread_cond_t *c); /* wake all */
 
 /* Wait for the condition.  The lock, which the caller holds, is released while
  * it waits.  lock_wait_until returns when nanoseconds_now is "at".  Both may
  * return early.
  */
-void lock_wait (struct lock *l, struct cond *c);
-void lock_wait_until (struct lock *l, struct cond *c, uint64_t at);
+void lock_wait (struct lock *l, pthread_cond_t *c);
+void lock_wait_until (struct lock *l, pthread_cond_t *c, uint64_t at);
 
 /* A semaphore, 0 at first. */
-struct semaphore {
-  sem_t sem;
-};
-
-void semaphore_init (struct semaphore *s);
-void semaphore_destroy (struct semaphore *s);
-void semaphore_post (struct semaphore *s);
-void semaphore_wait (struct semaphore *s);
+void semaphore_init (sem_t *s);
+void semaphore_destroy (sem_t *s);
+void semaphore_post (sem_t *s);
+void semaphore_wait (sem_t *s);
 
 /* ---- the clock ---- */
 

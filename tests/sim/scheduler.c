@@ -556,31 +556,32 @@ lock_assert (const struct lock *l)
 }
 
 void
-cond_init (struct cond *c)
+cond_init (pthread_cond_t *c)
 {
 }
 
 void
-cond_destroy (struct cond *c)
+cond_destroy (pthread_cond_t *c)
 {
   check_unused (c, "condition");
 }
 
 void
-cond_signal (struct cond *c)
+cond_signal (pthread_cond_t *c)
 {
   wake_one (c);
 }
 
 void
-cond_broadcast (struct cond *c)
+cond_broadcast (pthread_cond_t *c)
 {
   wake_event (c);
 }
 
 /* Returns true if the time was reached. */
 static bool
-wait_unlocks (struct lock *l, struct cond *c, uint64_t until, const char *what)
+wait_unlocks (struct lock *l, pthread_cond_t *c, uint64_t until,
+              const char *what)
 {
   const uint64_t early = !performance && !calm && one_in (P.spurious_one_in)
                            ? now + random_below (2 * MS)
@@ -597,38 +598,38 @@ wait_unlocks (struct lock *l, struct cond *c, uint64_t until, const char *what)
 }
 
 void
-lock_wait (struct lock *l, struct cond *c)
+lock_wait (struct lock *l, pthread_cond_t *c)
 {
   wait_unlocks (l, c, NEVER, "a condition");
 }
 
 void
-lock_wait_until (struct lock *l, struct cond *c, uint64_t at)
+lock_wait_until (struct lock *l, pthread_cond_t *c, uint64_t at)
 {
   wait_unlocks (l, c, at, "a condition, with a time limit");
 }
 
 /* The number of posts is in the first bytes of a semaphore. */
 static unsigned *
-posts (struct semaphore *s)
+posts (sem_t *s)
 {
   return (unsigned *) s;
 }
 
 void
-semaphore_init (struct semaphore *s)
+semaphore_init (sem_t *s)
 {
   *posts (s) = 0;
 }
 
 void
-semaphore_destroy (struct semaphore *s)
+semaphore_destroy (sem_t *s)
 {
   check_unused (s, "semaphore");
 }
 
 void
-semaphore_post (struct semaphore *s)
+semaphore_post (sem_t *s)
 {
   ++*posts (s);
   wake_one (s);
@@ -636,7 +637,7 @@ semaphore_post (struct semaphore *s)
 }
 
 void
-semaphore_wait (struct semaphore *s)
+semaphore_wait (sem_t *s)
 {
   sim_yield ();
   while (*posts (s) == 0)

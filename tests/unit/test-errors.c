@@ -24,10 +24,10 @@ enum { DISK_FD = 3, OWN_FD, EVICTOR_FD, FDS };
 
 static int page_error[FDS]; /* of writeback, not reported there yet */
 static int fsync_error;     /* what each fsync returns */
-static bool no_range;       /* sync_file_range is refused */
 static bool read_only;      /* the disk */
 static int synced;          /* the last descriptor */
 static atomic_uint syncs, inside, waits;
+static struct pagecache pages = { .has_range = true, .shows_writeback = true };
 /* Called once, in a sync and in another call that reports. */
 static void (*during_sync) (void), (*during_report) (void);
 
@@ -57,12 +57,6 @@ kernel_sync (int fd)
   sched_yield ();
   atomic_fetch_sub (&inside, 1);
   return err ? err : fsync_error;
-}
-
-bool
-pagecache_has_range (int fd)
-{
-  return !no_range;
 }
 
 bool
@@ -122,6 +116,7 @@ static void
 begin (bool per_handle)
 {
   const struct errors_config config = { .fd = DISK_FD,
+                                        .pages = &pages,
                                         .per_handle = per_handle,
                                         .writable = !read_only,
                                         .name = "disk.img",
@@ -193,14 +188,14 @@ each_report_to_a_flush_closes_it (void **state)
   unsigned i;
 
   for (i = 0; i < COUNT (reports); i++) {
-    no_range = reports[i].no_range;
+    pages.has_range = !reports[i].no_range;
     begin (reports[i].per_handle);
     page_error[reports[i].fd] = reports[i].page_error;
     fsync_error = reports[i].fsync_error;
     assert_int_equal (flush (), reports[i].result);
     assert_closed (reports[i].result);
   }
-  no_range = false;
+  pages.has_range = true;
 }
 
 /* Such file systems often lack fsync. */
@@ -399,28 +394,26 @@ a_sync_does_not_wait_for_later_calls (void **state)
 static void
 the_evictor_syncs_only_what_is_not_stored (void **state)
 {
-  struct pagecache pc = { .shows_writeback = true };
-
   begin (true);
   is_clean = true;
-  errors_sync_lazily (&e, OWN_FD, &pc);
+  errors_sync_lazily (&e, OWN_FD);
   assert_int_equal (syncs, 0);
   is_clean = false;
   write_cleans = true;
-  errors_sync_lazily (&e, OWN_FD, &pc);
+  errors_sync_lazily (&e, OWN_FD);
   assert_int_equal (syncs, 0);
-  is_clean = pc.shows_writeback = false;
-  errors_sync_lazily (&e, OWN_FD, &pc);
+  is_clean = pages.shows_writeback = false;
+  errors_sync_lazily (&e, OWN_FD);
   assert_int_equal (syncs, 1);
   is_clean = true;
   page_error[OWN_FD] = EPERM;
-  errors_sync_lazily (&e, OWN_FD, &pc);
+  errors_sync_lazily (&e, OWN_FD);
   is_clean = write_cleans = false;
   assert_closed (EPERM);
 
   begin (true);
   fsync_error = EINVAL;
-  errors_sync_lazily (&e, OWN_FD, &pc);
+  errors_sync_lazily (&e, OWN_FD);
   assert_closed (EINVAL);
 }
 

@@ -20,7 +20,6 @@ void
 errors_init (struct errors *e, const struct errors_config *config)
 {
   *e = (struct errors){ .config = *config, .first = config->before };
-  e->has_range = pagecache_has_range (config->fd);
   lock_init (&e->lock);
   cond_init (&e->call_ended);
   cond_init (&e->synced);
@@ -163,11 +162,12 @@ sync_fd (struct errors *e, int fd)
  * then, because it may be expensive, or fail always.
  */
 void
-errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc)
+errors_sync_lazily (struct errors *e, int fd)
 {
+  const struct pagecache *pc = e->config.pages;
   const unsigned call = errors_call_begins (e);
   bool is_clean = pagecache_is_clean (pc, fd);
-  const int err = e->has_range ? pagecache_wait (fd, 0, 0) : 0;
+  const int err = pc->has_range ? pagecache_wait (fd, 0, 0) : 0;
 
   errors_record (e, err, 0, 0);
   if (!is_clean && pc->shows_writeback)
@@ -193,7 +193,7 @@ sync_unlocks (struct errors *e, int fd)
   e->syncing = true;
   lock_release (&e->lock);
   sync_fd (e, fd);
-  if (fd != e->config.fd && e->has_range)
+  if (fd != e->config.fd && e->config.pages->has_range)
     errors_record (e, pagecache_error (e->config.fd), 0, 0);
   else if (fd != e->config.fd)
     sync_fd (e, e->config.fd);

@@ -37,9 +37,10 @@
 struct pagecache;
 
 struct errors_config {
-  int fd;           /* the description that flushes sync */
-  bool per_handle;  /* see pagecache_syncs_handles */
-  bool writable;    /* clients may change the disk */
+  int fd;                        /* the description that flushes sync */
+  const struct pagecache *pages; /* of this description */
+  bool per_handle;               /* see pagecache_syncs_handles */
+  bool writable;                 /* clients may change the disk */
   int before;       /* errno value of an error of an earlier life of the disk,
                      * for which no request has failed, or 0 */
   const char *name; /* for messages */
@@ -48,7 +49,6 @@ struct errors_config {
 
 struct errors {
   struct errors_config config; /* constant */
-  bool has_range;              /* see pagecache_has_range; constant */
   atomic_bool changed;         /* a request has changed the disk */
   _Atomic int first;           /* errno value of the first error; 0 = none: the
                                 * latch is open */
@@ -56,10 +56,10 @@ struct errors {
   struct lock lock;            /* guards all below */
   unsigned phase;              /* 0 or 1: of calls that begin now */
   unsigned calls[2];           /* in progress, by phase */
-  struct cond call_ended;
-  uint64_t nr_syncs;  /* for requests, that have begun */
-  bool syncing;       /* the last one is in progress */
-  struct cond synced; /* a sync has ended */
+  pthread_cond_t call_ended;
+  uint64_t nr_syncs;     /* for requests, that have begun */
+  bool syncing;          /* the last one is in progress */
+  pthread_cond_t synced; /* a sync has ended */
 };
 
 /* What the configuration points to outlives the latch. */
@@ -102,7 +102,7 @@ void errors_look (struct errors *e, int fd);
  * dirty or under writeback where the file system syncs each handle.  Blocks on
  * the disk.
  */
-void errors_sync_lazily (struct errors *e, int fd, const struct pagecache *pc);
+void errors_sync_lazily (struct errors *e, int fd);
 
 /* ---- requests ---- */
 

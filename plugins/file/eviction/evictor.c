@@ -91,7 +91,7 @@ leave (struct evictor *ev)
  * none.  May return early.
  */
 static void
-wait_unlocks (struct evictor *ev, struct cond *c, uint64_t until)
+wait_unlocks (struct evictor *ev, pthread_cond_t *c, uint64_t until)
 {
   wake_locked (ev);
   post (&ev->engine.throttle.granted);

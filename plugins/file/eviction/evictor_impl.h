@@ -14,10 +14,10 @@ struct evictor {
   struct evictor_config config; /* constant */
   _Atomic int64_t reading;      /* bytes of reads in progress */
 
-  struct lock lock;    /* guards all below */
-  struct cond changed; /* for requests that wait */
-  struct cond woken;   /* for the thread */
-  bool rests;          /* the thread waits */
+  struct lock lock;       /* guards all below */
+  pthread_cond_t changed; /* for requests that wait */
+  pthread_cond_t woken;   /* for the thread */
+  bool rests;             /* the thread waits */
   struct engine engine;
 };
 

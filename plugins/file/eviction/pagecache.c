@@ -131,12 +131,6 @@ pagecache_syncs_handles (uint32_t magic)
          magic != TMPFS_MAGIC;
 }
 
-bool
-pagecache_has_range (int fd)
-{
-  return kernel_sync_range (fd, 0, 1, 0) == 0;
-}
-
 /* Whether mincore(2) reports which pages are resident.  For a file that the
  * process neither owns nor may write, mincore reports all pages as resident,
  * even 4 MiB beyond the end of the file.  Nearer pages may be there: those of
@@ -167,24 +161,24 @@ void
 pagecache_probe (struct pagecache *pc, int fd, uint32_t magic)
 {
   struct kernel_counts counts;
-  const bool has_range = pagecache_has_range (fd);
   struct statfs fs;
 
-  pc->unit = kernel_page_size ();
+  *pc = (struct pagecache){ .unit = kernel_page_size (),
+                            .counts = COUNTS_BY_NOTHING };
   /* Other file systems have other numbers in f_bsize, also below overlayfs. */
   if ((magic == XFS_SUPER_MAGIC || magic == EXT4_SUPER_MAGIC ||
        magic == OVERLAYFS_SUPER_MAGIC) &&
       fstatfs (fd, &fs) == 0 && (uint32_t) fs.f_bsize > pc->unit &&
       65536 % fs.f_bsize == 0) /* the largest block, Linux 6.18 */
     pc->unit = fs.f_bsize;
-  pc->by_range = waits_by_range (magic) && has_range;
+  /* Without flags it does nothing, and reports no writeback error. */
+  pc->has_range = kernel_sync_range (fd, 0, 1, 0) == 0;
+  pc->by_range = waits_by_range (magic) && pc->has_range;
   if (magic != OVERLAYFS_SUPER_MAGIC && kernel_count (fd, 0, 1, &counts))
     pc->counts = COUNTS_BY_CACHESTAT;
   else if (has_mincore (fd))
     pc->counts = COUNTS_BY_MINCORE;
-  else
-    pc->counts = COUNTS_BY_NOTHING;
-  pc->clean_is_stored = pc->counts == COUNTS_BY_CACHESTAT && has_range &&
+  pc->clean_is_stored = pc->counts == COUNTS_BY_CACHESTAT && pc->has_range &&
                         magic != NFS_SUPER_MAGIC;
 }
 

@@ -32,7 +32,8 @@ enum pagecache_counts {
 
 /* What works on one file, with descriptors of a kind.  Constant. */
 struct pagecache {
-  bool by_range; /* sync_file_range waits until a range can be dropped */
+  bool has_range; /* sync_file_range exists, and a sandbox allows it */
+  bool by_range;  /* it waits until a range can be dropped */
   uint32_t unit; /* bytes that are cached together: a page, or a larger block of
                   * the file system (XFS and ext4, Linux 6.12); or a larger
                   * sector of a device, set by disk_probe */
@@ -55,11 +56,6 @@ void pagecache_probe (struct pagecache *pc, int fd, uint32_t magic);
  * beyond the end of any file.
  */
 int pagecache_probe_drop (int fd);
-
-/* Whether sync_file_range(2) exists, and a sandbox allows it.  Without flags it
- * does nothing, and reports no writeback error.
- */
-bool pagecache_has_range (int fd);
 
 /* Whether fdatasync(2) is an operation on each open handle of a file, as on
  * network file systems and FUSE, whose servers may keep writes and errors for
@@ -91,7 +87,7 @@ uint64_t pagecache_dirty (const struct pagecache *pc, int fd, uint64_t offset,
 
 /* Wait for the writeback of a range (length 0: to the end of the file), also of
  * pages that are still dirty, because pagecache_start skips a page that is
- * under writeback when it is written again.  Needs pagecache_has_range; the
+ * under writeback when it is written again.  Needs has_range; the
  * pages may be dropped afterwards with by_range.  Blocks on the disk.  Returns
  * 0 or an errno value.  The error may be of any page in the file, and is
  * reported once on each description.  ENOMEM and the like may be of a start,

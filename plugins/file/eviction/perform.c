@@ -74,7 +74,7 @@ perform (const struct evictor_config *c, const struct task *t, struct result *r)
     if (c->pages->by_range)
       call_for_each (c, e, t->nr, pagecache_wait);
     else
-      errors_sync_lazily (c->errors, c->fd, c->pages);
+      errors_sync_lazily (c->errors, c->fd);
     break;
   case TASK_DROP:
     drop (c, t, r);

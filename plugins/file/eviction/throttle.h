@@ -35,7 +35,7 @@
  */
 struct waiting_writer {
   STAILQ_ENTRY (waiting_writer) next; /* guarded by the lock of the evictor */
-  struct semaphore granted;
+  sem_t granted;
   uint64_t bytes;
 };
 
