@@ -15,7 +15,10 @@ import tempfile
 import time
 from typing import NamedTuple
 
-import nbd
+try:
+    import nbd
+except ImportError as e:
+    raise SystemExit(f"scripts/bench: {e}: scripts/install-deps check") from e
 
 from arguments import Failure
 from contestants import CGROUP, NOTHING, Server
