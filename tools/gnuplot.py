@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures, drawn by gnuplot."""
 
+import os
 import shutil
 import subprocess
 
@@ -36,14 +37,14 @@ def block(name, rows):
 
 def draw_lines(path, lines):
     """Draw MiB over seconds as this SVG or PNG file.  A line has a title, a
-    style and its points.  A gnuplot without this terminal writes to stdout,
-    which is discarded."""
+    style and its points.  gnuplot runs an output that begins with "|".  Without
+    this terminal it writes to stdout, which is discarded."""
     points = [point for *_, points in lines for point in points]
     # gnuplot warns of a range that is empty.
     end = max((t for t, _ in points), default=0) or 1
     top = max((n for _, n in points), default=0) * 1.05 or 1
     script = (
-        f"set terminal {TERMINALS[path[-4:]]}\nset output {quoted(path)}\n"
+        f"set terminal {TERMINALS[path[-4:]]}\nset output {quoted(os.path.abspath(path))}\n"
         + "".join(block(f"d{n}", points)
                   for n, (*_, points) in enumerate(lines))
         + "set format x '%g s'\nset format y '%g'\nset grid ytics\n"
@@ -52,4 +53,4 @@ def draw_lines(path, lines):
         + ", ".join(f"$d{n} using 1:2 with {style} title {quoted(title)}"
                     for n, (title, style, _) in enumerate(lines)))
     subprocess.run(["gnuplot"], input=script, text=True, check=True,
-                   stdout=subprocess.DEVNULL)
+                   errors="surrogateescape", stdout=subprocess.DEVNULL)

@@ -245,7 +245,12 @@ for calls in 'wait",call="sync_file_range' 'count",call="(cachestat|mincore)'; d
   grep -qE "srv-real.*purpose=\"$calls\"" "$metrics/nbdkit.prom" ||
     fail "no $calls: $(<"$metrics/nbdkit.prom")"
 done
-rm "$metrics/nbdkit.prom"
+# Old values would hide an error.
+inside sh -c 'echo x >/run/nbdkit-stats/srv-one/x.json'
+! inside systemctl start nbdkit-metrics.service 2>"$tmp/said" ||
+  fail 'the metrics of a broken file'
+[ ! -e "$metrics/nbdkit.prom" ] || fail 'old values stay'
+inside rm /run/nbdkit-stats/srv-one/x.json
 inside systemctl start nbdkit-metrics.timer
 eventually 20 test -s "$metrics/nbdkit.prom" || fail 'the timer writes nothing'
 inside systemctl stop nbdkit-metrics.timer

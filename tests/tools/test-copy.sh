@@ -79,6 +79,14 @@ copies empty new-empty
 says 'empty -> new-empty: 0 bytes copied, 0 pages of either file left in memory'
 cmp empty new-empty || fail 'an empty file'
 
+# Nobody may read the copy who may not read the source.
+cp in.img private
+chmod 400 private
+copies private new-private
+[ "$(stat -c %a new-private)" = 600 ] || fail "$(ls -l new-private)"
+refused 2 'with this option nbdcopy copies nothing: ask nbdcopy itself; see copy --help' \
+  in.img none -- --version
+
 # The command that it prints, which can be pasted.
 rm out.img
 copies --print in.img 'out 2' -- -C 2

@@ -159,6 +159,22 @@ refused 2 'there is no command after --' --max-pages 0 --
 verify 2
 grep -q '^usage: tools/verify-cache ' "$tmp/err" || fail 'no usage'
 
+# It ends with its command, which can clean up.
+cat >"$tmp/script" <<END
+trap 'sleep 0.5; rm "$tmp/begun"; exit 1' TERM
+touch "$tmp/begun"
+while :; do sleep 0.1; done
+END
+"$srcdir/../tools/verify-cache" --file "$tmp/in" -- bash "$tmp/script" &
+verifying=$!
+pids+=("$verifying")
+eventually 5 test -e "$tmp/begun" || fail 'the command does not begin'
+kill "$verifying"
+status=0
+wait "$verifying" || status=$?
+[ "$status" = 143 ] || fail "ended by a signal: $status"
+[ ! -e "$tmp/begun" ] || fail 'the command could not clean up'
+
 # Why pages stay: a process that maps the file, and one that has it open.
 hold_pages map "$tmp/in"
 mapping=$holder
