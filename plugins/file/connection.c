@@ -300,7 +300,7 @@ connection_change_begins (struct connection *c)
 int
 connection_change_ends (struct connection *c, uint32_t flags, int err)
 {
-  c->unsynced = true;
+  c->unsynced |= err == 0;
   return err == 0 && (flags & NBDKIT_FLAG_FUA) ? sync_disk (c) : err;
 }
 

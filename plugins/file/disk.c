@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include <nbdkit-plugin.h>
 
 #include "disk.h"
+#include "eviction/kernel.h"
 #include "options.h"
 #include "util.h"
 
@@ -84,20 +84,22 @@ report_calls (const struct disk *d, struct counters *counters)
 
 /* Open a description for the disk itself.  On network file systems it has the
  * rights of the client, because with fewer, fsync(2) fails on some, and with
- * more, the file may be busy for other processes.  On FUSE it is the client's:
- * the kernel's writeback cache writes through any that can write, and the
- * server may keep an error for that one.  Elsewhere it only reads, so that the
- * close of a writer is the client's.  Returns -1 with nbdkit_error called.
+ * more, the file may be busy for other processes.  It is that of the only
+ * client, if the disk has one: another handle on FUSE may be of another file;
+ * and its writeback cache writes through any handle, for which the server may
+ * then keep an error.  Elsewhere it only reads, so that the close of a writer
+ * is the client's.  Returns -1 with nbdkit_error called.
  */
 static int
 open_description (const struct disk *d, const struct exported *e)
 {
   const bool writes = e->writable && pagecache_syncs_handles (d->id.magic);
-  const int fd = d->id.magic == FUSE_SUPER_MAGIC
-                   ? fcntl (e->fd, F_DUPFD_CLOEXEC, 3)
-                   : exports_reopen (e->fd, writes ? O_RDWR : O_RDONLY,
-                                     e->name);
+  int fd = -1;
 
+  if (d->id.serial == 0)
+    fd = reopen (e->fd, writes ? O_RDWR : O_RDONLY);
+  if (fd == -1) /* or it has no permission */
+    fd = fcntl (e->fd, F_DUPFD_CLOEXEC, 3);
   if (fd == -1)
     nbdkit_error ("%s: no file descriptor for the disk: %m", e->name);
   return fd;
@@ -248,7 +250,7 @@ disk_get (const struct exported *e)
   struct identity id;
   bool is_open = true;
 
-  if (!identity_of (e->fd, &id)) {
+  if (!identity_of (e, &id)) {
     nbdkit_error ("%s: fstat: %m", e->name);
     return NULL;
   }
@@ -308,7 +310,7 @@ put_unlocks (struct disk *d, bool gone)
                   keep
                     ? "fail for it"
                     : "may succeed (the server remembers too many such files "
-                      "already, or this one has no file handle): compare the "
+                      "already, or cannot recognize this one): compare the "
                       "data");
   if (keep) {
     d->lost = err;

@@ -21,19 +21,21 @@
 
 /* Whether two descriptors are open on the same file.
  *
- * Equal device and inode numbers do not prove it.  FUSE file systems that pass
- * through several others show different files with equal numbers (bindfs, Linux
- * 6.18), and so may 9p, CIFS and NFS.  A file handle (name_to_handle_at(2)) is
- * a proof.  Without a handle, the numbers count only on file systems that are
- * known to keep them unique.  Any other file is treated as different from all
- * files.
+ * Equal device and inode numbers do not prove it: 9p, CIFS and NFS may show
+ * different files with equal numbers.  A file handle (name_to_handle_at(2)) is
+ * a proof, but not on FUSE, where a file that was replaced on the server may
+ * keep its inode (sshfs 3.7.3, Linux 6.18).  Without a handle, the numbers
+ * count only on file systems that are known to keep them unique.  Any other
+ * file is treated as different from all files: each of its connections has a
+ * disk of its own.
  *
  * Compared as memory, so it has no padding.
  */
 struct identity {
   uint64_t dev;      /* of the file system, or of the block device itself */
   uint64_t ino;      /* 0 for a block device */
-  uint64_t serial;   /* 0, or a number that no other identity has */
+  uint64_t serial;   /* 0, or a number that no other identity has: then the
+                      * disk has one connection */
   uint32_t is_block; /* a block device, or else a regular file */
   uint32_t magic;    /* of the file system, see <linux/magic.h>; 0 = a block
                       * device */
@@ -91,7 +93,8 @@ struct disk *disk_get (const struct exported *e);
 
 /* Drop one reference.  Does not block.  After the last one the disk's thread
  * writes back and drops what is left of the disk in the page cache, and frees
- * the disk.  A client that opens the file in the meantime gets the same disk.
+ * the disk.  A client that opens the file in the meantime gets the same disk,
+ * if that is proven to be of the same file.
  *
  * If a writeback has failed, and no request for that, the error is remembered,
  * for up to 64 disks: all changes and flushes of the next client fail.
@@ -106,10 +109,8 @@ void disk_free_all (void);
 
 /* ---- in probe.c ---- */
 
-/* Set the identity of the file or block device that "fd" is open on.  Returns
- * false with errno.
- */
-bool identity_of (int fd, struct identity *id);
+/* Set the identity of an open export.  Returns false with errno. */
+bool identity_of (const struct exported *e, struct identity *id);
 
 /* Order identities for tsearch(3).  Returns 0 only if both are proven to be the
  * same.

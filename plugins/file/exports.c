@@ -234,17 +234,6 @@ open_file (int dirfd, const char *name, bool readonly, struct exported *e)
   return fd;
 }
 
-int
-exports_reopen (int fd, int flags, const char *name)
-{
-  const int again = reopen (fd, flags);
-
-  if (again >= 0)
-    return again;
-  nbdkit_debug ("%s: reopening: %m: sharing a description", name);
-  return fcntl (fd, F_DUPFD_CLOEXEC, 3);
-}
-
 /* A descriptor that cannot write is meant for reading, even if the file could
  * be opened for writing; and one with O_APPEND ignores the offset of a write.
  * Whoever has opened it with O_SYNC or O_DSYNC wants each write to be durable.
@@ -256,10 +245,13 @@ open_inherited (bool readonly, struct exported *e)
   int fd;
 
   e->writable = !readonly && (flags & O_ACCMODE) != O_RDONLY;
-  fd = exports_reopen (options.fd,
-                       (e->writable ? O_RDWR : O_RDONLY) |
-                         (flags & (O_SYNC | O_DSYNC | O_NOATIME)),
-                       e->name);
+  fd = reopen (options.fd, (e->writable ? O_RDWR : O_RDONLY) |
+                             (flags & (O_SYNC | O_DSYNC | O_NOATIME)));
+  e->shared = fd == -1; /* without /proc, or without permission */
+  if (e->shared) {
+    nbdkit_debug ("%s: reopening: %m: sharing a description", e->name);
+    fd = fcntl (options.fd, F_DUPFD_CLOEXEC, 3);
+  }
   if (fd >= 0 &&
       (device_property (fd, BLKROGET) > 0 || (fcntl (fd, F_GETFL) & O_APPEND)))
     e->writable = false;

@@ -22,6 +22,8 @@ struct exported {
   int fd;        /* of a regular file or block device, for this client alone:
                   * readahead state, and writeback errors, are kept per
                   * description */
+  bool shared;   /* but not if the file of fd= cannot be opened again: then the
+                  * description is that of fd= */
   bool writable; /* false if "readonly", or if writing is not permitted */
   char *name;    /* for messages: the escaped export name or path */
   char *path;    /* for statistics: where the file is, not escaped */
@@ -42,13 +44,6 @@ int exports_open (bool readonly, struct exported *e);
 
 /* Close the descriptor and free the names. */
 void exports_close (struct exported *e);
-
-/* Open the file behind "fd" again, for a description of its own; if that is not
- * possible (without /proc, or without permission), duplicate the descriptor.
- * Returns -1 with errno, without a message.  "name" is for the debug log,
- * escaped.
- */
-int exports_reopen (int fd, int flags, const char *name);
 
 /* List the export names that a client may open.  A callback of nbdkit: returns
  * 0, or -1 with nbdkit_error called.

@@ -8,7 +8,6 @@
 
 #include <dlfcn.h>
 #include <linux/fs.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -136,14 +135,14 @@ file_can_extents (void *handle)
 
 /* Whether a flush on one connection covers the writes of all.  A FUSE server,
  * such as sshfs, may keep a write that has returned, and its error, for the
- * handle that wrote.
+ * handle that wrote.  And two connections may be to different files.
  */
 static int
 file_can_multi_conn (void *handle)
 {
   const struct connection *c = handle;
 
-  return c->disk->id.magic != FUSE_SUPER_MAGIC;
+  return c->disk->id.serial == 0;
 }
 
 /* For .can_trim, and .can_fast_zero: a request that would not be fast fails

@@ -59,13 +59,13 @@ memory_file_system (uint32_t magic)
 }
 
 bool
-identity_of (int fd, struct identity *id)
+identity_of (const struct exported *e, struct identity *id)
 {
   static _Atomic uint64_t last_serial;
   struct statfs fs;
   struct stat st;
 
-  if (fstat (fd, &st) == -1)
+  if (fstat (e->fd, &st) == -1)
     return false;
   *id = (struct identity){ .is_block = S_ISBLK (st.st_mode) };
   id->dev = id->is_block ? st.st_rdev : st.st_dev;
@@ -73,10 +73,12 @@ identity_of (int fd, struct identity *id)
     return true;
   id->ino = st.st_ino;
   /* On FUSE the least is taken for granted. */
-  id->magic = fstatfs (fd, &fs) == 0 ? fs.f_type : FUSE_SUPER_MAGIC;
-  /* Local file systems assign their own inode numbers, and fd= is one file. */
-  if (!ask_for_handle (fd, id) && pagecache_syncs_handles (id->magic) &&
-      memory_file_system (id->magic) == NULL && options.source != SOURCE_FD)
+  id->magic = fstatfs (e->fd, &fs) == 0 ? fs.f_type : FUSE_SUPER_MAGIC;
+  /* Local file systems assign their own inode numbers; and one description is
+   * of one file.
+   */
+  if ((id->magic == FUSE_SUPER_MAGIC || !ask_for_handle (e->fd, id)) &&
+      pagecache_syncs_handles (id->magic) && !e->shared)
     id->serial = atomic_fetch_add (&last_serial, 1) + 1;
   return true;
 }

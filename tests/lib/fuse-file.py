@@ -30,6 +30,8 @@ a name, as EIO.  The options:
     behind=PATH       while there is such a file, lose each write that has
                       returned; the next flush or fsync of the handle that wrote
                       fails with ENOSPC, as on sshfs
+    replaced=PATH     what an open gets as soon as there is such a file, with the
+                      inode of the old one, as on sshfs
 
 nbdfuse, with nbdkit's error and delay filters, serves a file that fails on
 demand, too, but has no writeback cache, refuses no open, and ignores interrupts.
@@ -57,7 +59,6 @@ ASYNC_READ, BIG_WRITES, WRITEBACK_CACHE = 1 << 0, 1 << 5, 1 << 16
 KEEP_CACHE = 1 << 1
 MAX_WRITE = 128 * 1024
 HEADER = struct.Struct("<IIQQIIIHxx")
-READER, WRITER = 1, 2   # handles; later writers have 3, 4, ...
 WRITE_IN = 40           # bytes before the data of a write
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -65,8 +66,9 @@ backing = os.open(sys.argv[1], os.O_RDWR)
 options = dict(word.split("=") for word in sys.argv[3:])
 lock = threading.Lock()
 counts = {"fsyncs": 0, "interrupted": 0, "bad_reads": 0}
-writing = itertools.count(WRITER)
-writers = []            # handles that are open for writing
+handles = itertools.count(1)
+served = {}             # the files of the open handles
+writers = []            # those that are open for writing
 behind = set()          # handles whose writes were lost
 interrupted = {}        # events of the requests that have threads
 
@@ -116,7 +118,8 @@ def on_sync(operation, unique, handle):
     name = "write" if operation == WRITE else "fsync"
     if name in options:
         refuse(name)
-    if "fsync_reader" in options and operation == FSYNC and handle == READER:
+    if "fsync_reader" in options and operation == FSYNC and \
+            handle not in writers:
         refuse("fsync_reader")
     if operation == WRITE and os.path.exists(options.get("refuse", "")):
         refuse("refused")
@@ -148,28 +151,32 @@ def answer(operation, unique, body):
         return b""
     if operation == OPEN:
         flags, = struct.unpack_from("<I", body)
-        handle = WRITER if flags & os.O_ACCMODE != os.O_RDONLY else READER
-        if "open" in options and handle == WRITER:
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        if "open" in options and writes:
             refuse("open")
-        if "reader" in options and handle == READER and writers:
+        if "reader" in options and not writes and writers:
             refuse("reader")
-        if handle == WRITER:
-            handle = next(writing)
+        handle = next(handles)
+        if writes:
             writers.append(handle)
-        return struct.pack("<QII", handle, KEEP_CACHE, 0)
+        new = os.path.exists(options.get("replaced", ""))
+        served[handle] = os.open(options["replaced"], os.O_RDWR) if new \
+            else backing
+        return struct.pack("<QII", handle, 0 if new else KEEP_CACHE, 0)
     if operation in (READ, WRITE, LSEEK):
-        offset, size = struct.unpack_from("<8xQI", body)
+        handle, offset, size = struct.unpack_from("<QQI", body)
+        file = served[handle]
         if operation == READ:
             if offset <= int(options.get("bad", -1)) < offset + size:
                 count("bad_reads")
                 raise OSError(errno.EIO, "as wanted")
-            return os.pread(backing, size, offset)
+            return os.pread(file, size, offset)
         if operation == LSEEK:
-            return struct.pack("<Q", os.lseek(backing, offset, size))
+            return struct.pack("<Q", os.lseek(file, offset, size))
         if os.path.exists(options.get("behind", "")):
-            behind.add(*struct.unpack_from("<Q", body))
+            behind.add(handle)
             return struct.pack("<II", size, 0)
-        return struct.pack("<II", os.pwrite(backing, body[WRITE_IN:], offset), 0)
+        return struct.pack("<II", os.pwrite(file, body[WRITE_IN:], offset), 0)
     if operation == STATFS:
         return struct.pack("<5Q10I", 1 << 20, 1 << 19, 1 << 19, 10, 5, 4096,
                            255, 4096, *[0] * 7)

@@ -203,11 +203,19 @@ file_for (unsigned connection_nr)
 }
 
 /* Some clients only read; and with preserve, all where pages cannot be counted.
+ * On FUSE each client has a disk of its own; here a file has one disk at a
+ * time.
  */
 static bool
 open_any (struct client *c, struct file *f)
 {
-  return client_open (c, f, one_in (12) || (P.preserve && P.no_counts == 2));
+  if (own_disks () && f->in_use)
+    return false;
+  f->in_use = true;
+  if (client_open (c, f, one_in (12) || (P.preserve && P.no_counts == 2)))
+    return true;
+  f->in_use = f->disk != NULL;
+  return false;
 }
 
 static void
@@ -239,7 +247,7 @@ carry_out (const struct op *o)
     sleep_for (o->length * 100 * US);
   if (o->kind == OP_visit) {
     sleep_for (o->length * 100 * US);
-    visit (c->file);
+    visit (file_for (nr));
   }
   if (c->handle == NULL)
     return;

@@ -205,9 +205,9 @@ check_half (const struct promised_flush *fl, const struct covered *c,
   const unsigned life = writes[version].life;
 
   if (page->durable[h] >= version ||
-      (life < f->life &&
-       ((P.cached && page->lost) || life <= known[f->nr].reported ||
-        (P.ambiguous == 1 && !f->disk->writable))))
+      (life < f->life && (((P.cached || own_disks ()) && page->lost) ||
+                          life <= known[f->nr].reported ||
+                          (P.ambiguous == 1 && !f->disk->writable))))
     return;
   fault ("a flush of connection %u succeeds, and version %u of page %u, which "
          "connection %u wrote, is not on the disk",
@@ -596,9 +596,11 @@ promise_life_ends (struct file *f)
     bit_set (&f->old, p, true);
     bit_set (&f->spared, p, true);
   }
-  f->unreported = errors_now (&f->disk->errors) &&
+  /* On FUSE no later client is known to be on the same file. */
+  f->unreported = errors_now (&f->disk->errors) && !own_disks () &&
                   known[f->nr].reported != f->life;
   f->disk = NULL;
+  f->in_use = false;
 }
 
 /* "An idle disk costs no CPU time." */

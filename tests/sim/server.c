@@ -348,6 +348,7 @@ exports_open (bool readonly, struct exported *e)
 
   *e = (struct exported){
     .fd = open_description (serving[self ()]->client->file),
+    .shared = P.inherited,
     .writable = !readonly,
     .name = name,
   };
@@ -359,12 +360,6 @@ exports_close (struct exported *e)
 {
   if (e->fd >= 0)
     sim_close (e->fd);
-}
-
-int
-exports_reopen (int fd, int flags, const char *name)
-{
-  return open_description (file_of (fd));
 }
 
 int
@@ -546,18 +541,18 @@ zero_began (void)
 }
 
 int
-sim_fcntl (int fd, int command, int least)
-{
-  errno = EMFILE;
-  return is_lacking (DESCRIPTOR, P.no_file_one_in) ? -1 : file_dup (fd);
-}
-
-int
 sim_close (int fd)
 {
   promise_call ();
   kernel_close (fd);
   return 0;
+}
+
+int
+sim_fcntl (int fd, int command, int least)
+{
+  errno = EMFILE;
+  return is_lacking (DESCRIPTOR, P.no_file_one_in) ? -1 : file_dup (fd);
 }
 
 int

@@ -308,6 +308,7 @@ struct file {
   struct device device;
   /* The server's. */
   struct disk *disk;  /* that evicts; NULL if the file is not open */
+  bool in_use;        /* has a disk, or will have one */
   unsigned life;      /* how often the server has opened the file */
   uint64_t requested; /* bytes of the requests in progress */
   uint64_t read_at[MAX_READERS];
@@ -320,6 +321,13 @@ struct file {
 
 #define MAX_FILES 3
 extern struct file file[MAX_FILES];
+
+/* Whether each client has a disk of its own. */
+static inline bool
+own_disks (void)
+{
+  return P.fs >= FUSE_WRITEBACK && !P.inherited;
+}
 
 void files_reset (void);
 

@@ -128,7 +128,7 @@ bool
 pagecache_syncs_handles (uint32_t magic)
 {
   return !waits_by_range (magic) && magic != OVERLAYFS_SUPER_MAGIC &&
-         magic != TMPFS_MAGIC;
+         magic != TMPFS_MAGIC && magic != RAMFS_MAGIC;
 }
 
 /* Whether mincore(2) reports which pages are resident.  For a file that the
