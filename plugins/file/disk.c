@@ -98,7 +98,7 @@ open_description (const struct disk *d, const struct exported *e)
 
   if (d->id.serial == 0)
     fd = reopen (e->fd, writes ? O_RDWR : O_RDONLY);
-  if (fd == -1) /* or it has no permission */
+  if (fd == -1) /* the only client's, or no other can be opened */
     fd = fcntl (e->fd, F_DUPFD_CLOEXEC, 3);
   if (fd == -1)
     nbdkit_error ("%s: no file descriptor for the disk: %m", e->name);

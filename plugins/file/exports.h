@@ -22,8 +22,8 @@ struct exported {
   int fd;        /* of a regular file or block device, for this client alone:
                   * readahead state, and writeback errors, are kept per
                   * description */
-  bool shared;   /* but not if the file of fd= cannot be opened again: then the
-                  * description is that of fd= */
+  bool shared;   /* the file of fd= cannot be opened again, so all clients have
+                  * its description */
   bool writable; /* false if "readonly", or if writing is not permitted */
   char *name;    /* for messages: the escaped export name or path */
   char *path;    /* for statistics: where the file is, not escaped */

@@ -281,6 +281,11 @@ refused 'neither a regular file' /dev/null
 refused 'interval=0' --interval 0 "$tmp/file"
 refused 'count=0' --count 0 "$tmp/file"
 refused 'plot=x.gif' --plot x.gif "$tmp/file"
+# gnuplot takes it for a command.
+(cd "$tmp" && "$watch" --once --plot '|touch made.svg' file >screen) ||
+  fail 'a plot whose name begins with |'
+[ ! -e "$tmp/made.svg" ] || fail 'the name of a plot was run'
+[ -s "$tmp/|touch made.svg" ] || fail 'no plot'
 refused "there is no folder $tmp/missing" --plot "$tmp/missing/x.svg" "$tmp/file"
 refused 'not allowed with' --json --tsv "$tmp/file"
 refused 'not allowed with' --stats --json "$tmp/stats"

@@ -79,7 +79,7 @@ copies empty new-empty
 says 'empty -> new-empty: 0 bytes copied, 0 pages of either file left in memory'
 cmp empty new-empty || fail 'an empty file'
 
-# Nobody may read the copy who may not read the source.
+# The copy is no more readable than the source.
 cp in.img private
 chmod 400 private
 copies private new-private

@@ -159,21 +159,27 @@ refused 2 'there is no command after --' --max-pages 0 --
 verify 2
 grep -q '^usage: tools/verify-cache ' "$tmp/err" || fail 'no usage'
 
-# It ends with its command, which can clean up.
+# It ends with its command, which can clean up.  The terminal's Ctrl-C is for both.
 cat >"$tmp/script" <<END
-trap 'sleep 0.5; rm "$tmp/begun"; exit 1' TERM
-touch "$tmp/begun"
+trap 'sleep 0.5; rm "$tmp/begun"; exit 1' INT TERM
+echo \$\$ >"$tmp/pid"
+mv "$tmp/pid" "$tmp/begun"
 while :; do sleep 0.1; done
 END
-"$srcdir/../tools/verify-cache" --file "$tmp/in" -- bash "$tmp/script" &
-verifying=$!
-pids+=("$verifying")
-eventually 5 test -e "$tmp/begun" || fail 'the command does not begin'
-kill "$verifying"
-status=0
-wait "$verifying" || status=$?
-[ "$status" = 143 ] || fail "ended by a signal: $status"
-[ ! -e "$tmp/begun" ] || fail 'the command could not clean up'
+for signal in INT TERM; do
+  env --default-signal=INT "$srcdir/../tools/verify-cache" --file "$tmp/in" -- \
+    bash "$tmp/script" &
+  verifying=$!
+  pids+=("$verifying")
+  eventually 5 test -e "$tmp/begun" || fail 'the command does not begin'
+  command=$(<"$tmp/begun")
+  kill -s "$signal" "$verifying"
+  [ "$signal" = TERM ] || kill -s INT "$command"
+  status=0
+  wait "$verifying" || status=$?
+  [ "$status" = $((128 + $(kill -l "$signal"))) ] || fail "$signal: $status"
+  [ ! -e "$tmp/begun" ] || fail "$signal: the command could not clean up"
+done
 
 # Why pages stay: a process that maps the file, and one that has it open.
 hold_pages map "$tmp/in"
