@@ -164,12 +164,14 @@ status=0
   fail "failed: $(<err)"
 same in.img out.img
 truncate -s 8T huge
-for signal in INT TERM; do
+for signal in INT QUIT TERM; do
   env "--default-signal=$signal" "$tool" huge new.img -- --no-extents 2>killed &
   copying=$!
   pids+=("$copying")
   eventually 20 test -e new.img || fail 'the copy does not begin'
   sleep 0.2
+  read -ra children <"/proc/$copying/task/$copying/children" || :
+  pids+=("${children[@]}")
   kill -s "$signal" "$copying"
   status=0
   wait "$copying" || status=$?
@@ -232,6 +234,9 @@ if [ -e /dev/full ]; then
   same in.img new.img
   rm new.img
 fi
+"$tool" in.img new.img >out 2>&- || fail 'no copy without standard error'
+same in.img new.img
+rm new.img
 PYTHONIOENCODING=ascii copies in.img "new$(printf '\303\274').img"
 tail -n 1 out | grep -q '^in.img -> new?.img: ' || fail "ascii: $(<out)"
 rm new?*.img
